@@ -1,0 +1,46 @@
+"""What one rank does for all: main-process work whose outcome, good or bad, every rank learns.
+
+An error on one rank only would leave the others waiting in their next collective for ever.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from accelerate.utils import broadcast_object_list
+
+from offleash.eval.errors import OffleashError
+
+__all__ = ["Ranks"]
+
+T = TypeVar("T")
+
+
+class Ranks:
+    """The processes of a run. Every method is collective."""
+
+    def __init__(self, accelerator: Any) -> None:
+        self.accelerator = accelerator
+
+    @property
+    def is_main(self) -> bool:
+        return bool(self.accelerator.is_main_process)
+
+    def share(self, value: T) -> T:
+        """The main process's value, on every rank."""
+        if self.accelerator.num_processes == 1:
+            return value
+        box = [value]
+        broadcast_object_list(box, from_process=0)
+        return box[0]
+
+    def on_main(self, work: Callable[[], T]) -> T | None:
+        """Run `work` on the main process; its result there and None elsewhere. Its error is raised on every rank."""
+        result, error = None, None
+        if self.is_main:
+            try:
+                result = work()
+            except (OffleashError, OSError) as caught:
+                error = caught
+        if (failure := self.share(error)) is not None:
+            raise failure
+        return result

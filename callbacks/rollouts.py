@@ -1,0 +1,75 @@
+"""RolloutCallback: what the training rollouts themselves show for free, group by group.
+
+Nothing is sampled: TRL keeps the last rollouts of all ranks for its completion log (`_logs`, read against trl 1.16).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from offleash.callbacks.trackers import Trackers
+from offleash.eval.entropy import answer_entropy
+from offleash.eval.tasks import Problem, Task, completion_text, prompt_key
+
+__all__ = ["RolloutCallback", "group_metrics"]
+
+
+class Rollout(NamedTuple):
+    """One training rollout: its answer class and whether it is right."""
+
+    answer: str | None
+    correct: bool
+
+
+def group_metrics(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:
+    """Means over groups (the rollouts of one prompt). A dead group, all right or all wrong, teaches nothing."""
+    if not groups or not all(groups):
+        raise ValueError("group_metrics needs at least one group, and no empty one")
+    counts = [np.unique([repr(r.answer) for r in group], return_counts=True)[1] for group in groups]
+    right = np.array([np.mean([r.correct for r in group]) for group in groups])
+    return {
+        "rollouts/answer_entropy": float(np.mean([answer_entropy(c) for c in counts])),
+        "rollouts/distinct_answers": float(np.mean([len(c) for c in counts])),
+        "rollouts/distinct_correct": float(np.mean([len({r.answer for r in g if r.correct}) for g in groups])),
+        "rollouts/dead_right": float(np.mean(right == 1)),
+        "rollouts/dead_wrong": float(np.mean(right == 0)),
+    }
+
+
+class RolloutCallback(TrainerCallback):
+    """Logs `group_metrics` of the newest rollouts whenever the trainer logs.
+
+    Args:
+        trainer: a `trl.GRPOTrainer`, after its construction.
+        task: the training problems; a rollout whose prompt is none of theirs is an error.
+    """
+
+    def __init__(self, trainer: Any, task: Task) -> None:
+        self.trainer, self.task = trainer, task
+        self.problems: dict[str, Problem] = {prompt_key(problem.prompt): problem for problem in task.problems}
+        self.trackers = Trackers(trainer)
+        self.latest: dict[str, float] = {}
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        # The Trainer also logs at the end of a run (train_runtime, ...), when there is nothing new.
+        if state.is_world_process_zero and logs and "reward" in logs:
+            self.latest = group_metrics(self._groups())
+            self.trackers.scalars(self.latest, state.global_step)
+
+    def _groups(self) -> list[list[Rollout]]:
+        prompts = list(self.trainer._logs["prompt"])
+        completions = [completion_text(completion) for completion in self.trainer._logs["completion"]]
+        problems = [self.problems[prompt_key(prompt)] for prompt in prompts]
+        verdicts = self.task.verify(problems, completions)
+        rollouts = [Rollout(verdict.answer, verdict.correct) for verdict in verdicts]
+        size = self.trainer.num_generations
+        return [rollouts[i : i + size] for i in range(0, len(rollouts), size)]

@@ -1,0 +1,175 @@
+"""Samples from the policy (or the base) through the trainer's own generation path, in a pool.
+
+The same code serves transformers, colocated and served vLLM, one process or many, ZeRO-3 included: every rank makes the
+same calls with the same number of whole prompts, padding is dropped, results are gathered (read against trl 1.16).
+
+Draws come in rounds. A round holds the same block of indices for many problems and has a seed of its own, so a round
+that was lost can be drawn again, alone, and gives the same samples.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from accelerate.utils import gather_object, set_seed
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import pad
+
+from offleash.callbacks.base import FrozenBase
+from offleash.callbacks.isolation import Sampling, isolated_rng, sampling_as
+from offleash.eval.tasks import Problem
+
+__all__ = ["Draw", "Round", "TrainerSampler", "plan_rounds"]
+
+
+class Block(NamedTuple):
+    """`size` draws of one problem, from index `start` on."""
+
+    problem: int
+    start: int
+    size: int
+
+
+class Round(NamedTuple):
+    number: int
+    blocks: tuple[Block, ...]
+    scored: bool
+
+
+@dataclass(slots=True)
+class Draw:
+    """One completion. Scores are at the trainer's temperature, None where the round was not scored."""
+
+    problem: int
+    index: int
+    completion: str
+    truncated: bool
+    tokens: int
+    logprob: float | None = None
+    entropy: float | None = None
+    base_logprob: float | None = None
+
+
+def plan_rounds(problems: int, k: int, score_k: int, batch: int) -> list[Round]:
+    """Split k draws of each problem into rounds of at most `batch` sequences over all ranks.
+
+    The block size divides k and is at most score_k, so that the scored draws fill whole blocks.
+    """
+    limit = min(k, score_k, batch)
+    size = max(d for d in range(1, limit + 1) if k % d == 0)
+    blocks = [Block(p, start, size) for start in range(0, k, size) for p in range(problems)]
+    per_round = max(batch // size, 1)
+    chunks = [tuple(blocks[i : i + per_round]) for i in range(0, len(blocks), per_round)]
+    return [Round(n, chunk, any(b.start < score_k for b in chunk)) for n, chunk in enumerate(chunks)]
+
+
+class TrainerSampler:
+    """Draws rounds of samples; every method is collective and must be called on every rank."""
+
+    def __init__(self, trainer: Any, problems: Sequence[Problem], sampling: Sampling, kl_to_base: bool) -> None:
+        self.trainer = trainer
+        self.sampling = sampling
+        self.base = FrozenBase(trainer)
+        self.kl_to_base = kl_to_base
+        self.prompt_ids, images, _ = trainer._tokenize_prompts([problem.prompt for problem in problems])
+        if images is not None:
+            raise NotImplementedError("the monitor does not sample problems with images yet")
+        tokenizer = trainer._tokenizer
+        self.pad_token_id: int = tokenizer.pad_token_id
+        self.end_ids = {*trainer.eos_token_ids, tokenizer.pad_token_id}
+        self.decode = tokenizer.batch_decode
+
+    def draw(self, rounds: Sequence[Round], seed: int, *, from_base: bool = False) -> Iterator[list[Draw]]:
+        """One list of draws per round, the same on every rank. `from_base` draws from the frozen base."""
+        trainer = self.trainer
+        was_training = trainer.model.training
+        for round_ in rounds:
+            # Isolated round by round: between two rounds the caller runs with its own random state.
+            with isolated_rng(), sampling_as(trainer, self.sampling):
+                set_seed(_round_seed(seed, round_.number) + trainer.accelerator.process_index)
+                trainer.model.eval()
+                try:
+                    if from_base:
+                        with self.base.sampled():
+                            local = self._generate(round_)
+                    else:
+                        local = self._generate(round_)
+                    if round_.scored:
+                        self._score(local, from_base)
+                finally:
+                    trainer.model.train(was_training)
+            draws = [draw for draw, _ in gather_object(local)]
+            yield draws[: sum(block.size for block in round_.blocks)]
+
+    def _local_blocks(self, round_: Round) -> list[Block]:
+        """This rank's share, padded with copies of the first block so that every rank has as many."""
+        accelerator = self.trainer.accelerator
+        share = -(-len(round_.blocks) // accelerator.num_processes)
+        padded = [*round_.blocks, *[round_.blocks[0]] * (share * accelerator.num_processes - len(round_.blocks))]
+        return padded[accelerator.process_index * share : (accelerator.process_index + 1) * share]
+
+    def _generate(self, round_: Round) -> list[tuple[Draw, list[int]]]:
+        blocks = self._local_blocks(round_)
+        size = blocks[0].size
+        prompts = [self.prompt_ids[block.problem] for block in blocks for _ in range(size)]
+        completions, _ = self.trainer._generate_single_turn(prompts, None, {}, num_generations=size)
+        texts = self.decode(completions, skip_special_tokens=True)
+        slots = [(block.problem, block.start + i) for block in blocks for i in range(size)]
+        return [
+            (Draw(problem, index, text, not ids or ids[-1] not in self.end_ids, len(ids)), ids)
+            for (problem, index), text, ids in zip(slots, texts, completions, strict=True)
+        ]
+
+    def _score(self, local: list[tuple[Draw, list[int]]], from_base: bool) -> None:
+        """Fill in log-probability, mean token entropy and the base's log-probability, by teacher forcing."""
+        trainer = self.trainer
+        inputs = self._score_inputs(local)
+        mask = inputs["mask"].float()
+        batch_size = trainer.args.per_device_train_batch_size
+        with torch.no_grad(), disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
+            base_logps = None
+            if from_base or self.kl_to_base:
+                with self.base.scored() as base:
+                    base_logps = self._logps(base, inputs, batch_size)[0]
+            # The base's fused head has no entropy output (trl 1.16): drawn in mid-run, its pool has none.
+            logps, entropies = (
+                (base_logps, None) if from_base else self._logps(trainer.model, inputs, batch_size, entropy=True)
+            )
+        for i, (draw, ids) in enumerate(local):
+            draw.logprob = float((logps[i] * mask[i]).sum())
+            draw.entropy = None if entropies is None else float((entropies[i] * mask[i]).sum() / max(len(ids), 1))
+            draw.base_logprob = None if base_logps is None else float((base_logps[i] * mask[i]).sum())
+
+    def _score_inputs(self, local: list[tuple[Draw, list[int]]]) -> dict[str, torch.Tensor]:
+        device = self.trainer.accelerator.device
+        prompts = [torch.tensor(self.prompt_ids[draw.problem]) for draw, _ in local]
+        completions = [torch.tensor(ids, dtype=torch.long) for _, ids in local]
+        prompt_ids = pad(prompts, padding_value=self.pad_token_id, padding_side="left")
+        prompt_mask = pad([torch.ones_like(p) for p in prompts], padding_value=0, padding_side="left")
+        completion_ids = pad(completions, padding_value=self.pad_token_id, padding_side="right")
+        completion_mask = pad([torch.ones_like(c) for c in completions], padding_value=0, padding_side="right")
+        return {
+            "input_ids": torch.cat([prompt_ids, completion_ids], dim=1).to(device),
+            "attention_mask": torch.cat([prompt_mask, completion_mask], dim=1).to(device),
+            "mask": completion_mask.to(device),
+        }
+
+    def _logps(
+        self, model: Any, inputs: dict[str, torch.Tensor], batch_size: int, entropy: bool = False
+    ) -> tuple[Any, Any]:
+        logps, entropies, _ = self.trainer._get_per_token_logps_and_entropies(
+            model,
+            inputs["input_ids"],
+            inputs["attention_mask"],
+            inputs["mask"].size(1),
+            batch_size=batch_size,
+            compute_entropy=entropy,
+        )
+        return logps, entropies
+
+
+def _round_seed(seed: int, number: int) -> int:
+    digest = hashlib.sha256(f"{seed}/{number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") % (2**31)

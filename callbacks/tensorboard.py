@@ -1,0 +1,127 @@
+"""TensorBoard: names of our own, a page that opens on the picture that matters, and no event twice after a resume."""
+
+import html
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import Event
+
+from offleash.eval.measure import Change
+
+__all__ = ["custom_layout", "lost_and_gained_table", "pass_at_k_figure", "trim_events"]
+
+START_TAGS = {"args/text_summary", "model_config/text_summary", "custom_scalars__config__"}
+BASE_COLOUR, POLICY_COLOUR = "#b35900", "#1f5fa8"
+
+
+def custom_layout(token_entropy_tag: str, k: int) -> dict[str, dict[str, list[Any]]]:
+    """The custom-scalars page: the leash on top (pass@1 and NSCR), both entropies on one chart below."""
+
+    def lines(*tags: str) -> list[Any]:
+        return ["Multiline", [f"^{tag}$" for tag in tags]]
+
+    return {
+        "The leash": {
+            "pass@1 up": lines("pass_at_k/1", "base/pass_at_k/1"),
+            "NSCR down (units, problems)": lines("support/unit/nscr", "support/problem/nscr"),
+            f"pass@{k}": lines(f"pass_at_k/{k}", f"base/pass_at_k/{k}"),
+            "units lost and gained": lines(
+                "support/unit/shrunk",
+                "support/unit/expanded",
+                "support/unit/expected_shrunk",
+                "support/unit/expected_expanded",
+            ),
+        },
+        "Entropy": {
+            "token and answer entropy (nats)": lines(
+                token_entropy_tag, "entropy/answer", f"base/{token_entropy_tag}", "base/entropy/answer"
+            ),
+            "SRR and NDR": lines("support/unit/srr", "support/unit/ndr"),
+        },
+    }
+
+
+def pass_at_k_figure(base: Mapping[int, float], policy: Mapping[int, float], step: int) -> Any:
+    """Base against policy over k, on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5, 3.8), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(list(base), list(base.values()), "o--", color=BASE_COLOUR, label="base")
+    axes.plot(list(policy), list(policy.values()), "s-", color=POLICY_COLOUR, label=f"policy, step {step}")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(base), [str(k) for k in base])
+    axes.set(xlabel="k", ylabel="pass@k", ylim=(0, 1.02))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    return figure
+
+
+def lost_and_gained_table(lost: Sequence[Change], gained: Sequence[Change], limit: int = 20) -> str:
+    """A Markdown table of units lost and gained. Model text is hostile: escaped, on one line, cut short."""
+    rows = ["| | problem | answer | base hits | policy hits |", "|---|---|---|---|---|"]
+    for word, changes in (("lost", lost), ("gained", gained)):
+        for change in changes[:limit]:
+            rows.append(
+                f"| {word} | {_cell(change.problem_id)} | {_cell(change.answer)} | {change.base_hits}/{change.base_n} "
+                f"| {change.policy_hits}/{change.policy_n} |"
+            )
+        if len(changes) > limit:
+            rows.append(f"| {word} | and {len(changes) - limit} more | | | |")
+    return "\n".join(rows) if len(rows) > 2 else "nothing lost, nothing gained"
+
+
+def _cell(text: str, limit: int = 80) -> str:
+    text = " ".join(text.split())
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    escaped = html.escape(text)
+    for mark in "\\`*_{}[]()#+-!|~":
+        escaped = escaped.replace(mark, f"&#{ord(mark)};")
+    return escaped
+
+
+def trim_events(folder: Path, last_step: int) -> int:
+    """Drop every event after `last_step` from the event files below `folder`; the number of events dropped.
+
+    A killed run has logged steps that its last checkpoint does not know, and the resumed run logs them again. The files
+    are rewritten rather than purged at reading time, so that no reader can see a step twice. What every start writes
+    anew (configuration texts, the layout) is dropped as well.
+    """
+    dropped = 0
+    for path in sorted(folder.rglob("events.out.tfevents.*")):
+        if path.suffix == ".tmp":
+            path.unlink()
+            continue
+        frames = list(_frames(path.read_bytes()))
+        kept = [frame for event, frame in frames if _stays(event, last_step)]
+        if len(kept) == len(frames):
+            continue
+        temporary = path.with_name(path.name + ".tmp")
+        with temporary.open("wb") as file:
+            file.writelines(kept)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        dropped += len(frames) - len(kept)
+    return dropped
+
+
+def _stays(event: Event, last_step: int) -> bool:
+    if event.HasField("file_version"):
+        return True
+    return event.step <= last_step and not any(value.tag in START_TAGS for value in event.summary.value)
+
+
+def _frames(data: bytes) -> Iterator[tuple[Event, bytes]]:
+    """The whole records of an event file, each with its framing (length, crc, event, crc); a torn last one is left."""
+    at = 0
+    while at + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        end = at + 12 + length + 4
+        if end > len(data):
+            return
+        yield Event.FromString(data[at + 12 : end - 4]), data[at:end]
+        at = end

@@ -1,0 +1,78 @@
+"""Files that exist whole or not at all: written under a hidden name, flushed to disk, then renamed into place.
+
+A writer killed at any moment leaves at most a hidden temporary file, which no reader looks at.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import time
+import uuid
+from pathlib import Path
+
+from offleash.eval.errors import PoolError
+
+__all__ = ["remove_leftovers", "write_whole"]
+
+_MINUTE, _DAY = 60.0, 86_400.0
+_TEMP = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
+
+
+def write_whole(path: Path, data: bytes | memoryview) -> None:
+    """Write `data` to `path`, replacing what was there. On any failure nothing is left behind.
+
+    Raises PoolError (one line) for a full disk, a missing permission and the like.
+    """
+    temp = path.with_name(f".{uuid.uuid4().hex}.{os.getpid()}.{socket.gethostname()}.tmp")
+    try:
+        with temp.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temp.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise PoolError(f"cannot write {path}: {reason}; make room or choose another folder, then resume") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temp.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of writers that are gone; several may be writing here, on this machine and others.
+
+    Gone means: a process of this machine that no longer runs and has not written for a minute (machines in containers
+    can share a name, so a process number alone proves nothing), or nobody has written for a day.
+    """
+    for path in folder.glob(".*.tmp"):
+        writer = _TEMP.fullmatch(path.name)
+        if writer is None:
+            continue
+        with contextlib.suppress(OSError):
+            age = time.time() - path.stat().st_mtime
+            if age > _DAY or (age > _MINUTE and _is_gone(int(writer["pid"]), writer["host"])):
+                path.unlink(missing_ok=True)
+
+
+def _is_gone(pid: int, host: str) -> bool:
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # it runs, under another user
+        return False
+    return False
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename survive a power cut, where the file system can: some network ones refuse to flush a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)

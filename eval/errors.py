@@ -1,0 +1,30 @@
+"""The tree of errors a user can meet; each is also the standard error it specialises.
+
+OffleashError
+├── ConfigError (ValueError)     a recipe, flag or argument that cannot be used
+├── PoolError (ValueError)       a pool on disk that is broken, or not the pool that was asked for
+├── VerifyError (RuntimeError)   the verifier, not the model, failed too often to trust a number
+└── MonitorError (RuntimeError)  the monitor cannot measure what it promises
+"""
+
+__all__ = ["ConfigError", "MonitorError", "OffleashError", "PoolError", "VerifyError"]
+
+
+class OffleashError(Exception):
+    """Anything Offleash raises on purpose. The message says what, what was got, and how to fix it."""
+
+
+class ConfigError(OffleashError, ValueError):
+    pass
+
+
+class PoolError(OffleashError, ValueError):
+    pass
+
+
+class VerifyError(OffleashError, RuntimeError):
+    pass
+
+
+class MonitorError(OffleashError, RuntimeError):
+    pass

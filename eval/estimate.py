@@ -1,0 +1,64 @@
+"""An estimate never travels without its interval and its count; and the resampling every interval here comes from.
+
+Problems are the unit of resampling: what is drawn for one problem stays together, and base and policy stay paired.
+The resampling is the Bayesian bootstrap (Rubin 1981, "The Bayesian Bootstrap"): Dirichlet weights over problems in
+place of multinomial ones. The plain bootstrap calls a count of zero certain ([0, 0]); support data are full of zeros.
+So callers add a few pseudo-problems of small total weight at the extremes (the proper Bayesian bootstrap of Muliere
+and Secchi 1996), which for one unit per problem is exactly the Jeffreys interval of a proportion. Coverage is measured
+in tests/eval/test_support.py and tests/eval/test_passk.py.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from offleash.eval.errors import ConfigError
+
+__all__ = ["Estimate", "interval", "weighted_means"]
+
+Floats = NDArray[np.float64]
+
+_BLOCK = 4_000_000  # weights held in memory at once
+
+
+class Estimate(NamedTuple):
+    """A number that is never reported without its interval and sample size."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def interval(value: float, draws_b: ArrayLike, n: int, confidence: float = 0.95) -> Estimate:
+    """Percentile interval of `draws_b`, widened where needed to hold `value`; infinite draws are allowed.
+
+    Draws where the number is undefined (NaN) are left out; a NaN `value` has a NaN interval.
+    """
+    if not 0 < confidence < 1:
+        raise ConfigError(f"confidence must lie strictly between 0 and 1, got {confidence}")
+    draws = np.asarray(draws_b, dtype=np.float64)
+    draws = draws[~np.isnan(draws)]
+    if np.isnan(value) or draws.size == 0:
+        return Estimate(float(value), np.nan, np.nan, n)
+    tail = (1 - confidence) / 2
+    # An order statistic, not an interpolation: inf - inf would be NaN.
+    low, high = np.quantile(draws, [tail, 1 - tail], method="inverted_cdf")
+    return Estimate(float(value), min(float(low), float(value)), max(float(high), float(value)), n)
+
+
+def weighted_means(rows_rc: ArrayLike, shape_r: ArrayLike, draws: int, rng: np.random.Generator) -> Floats:
+    """`draws` random weighted means of the rows: [draws, c]. Weights are Dirichlet(`shape_r`).
+
+    A row's shape is the number of identical problems it stands for (sums of Dirichlet weights are Dirichlet, so
+    grouping equal problems changes nothing but the cost), or a fraction for a pseudo-problem.
+    """
+    rows = np.asarray(rows_rc, dtype=np.float64)
+    shape = np.asarray(shape_r, dtype=np.float64)
+    means = np.empty((draws, rows.shape[1]))
+    step = max(1, _BLOCK // max(1, len(shape)))
+    for start in range(0, draws, step):
+        weights = rng.standard_gamma(shape, size=(min(step, draws - start), len(shape)))
+        means[start : start + step] = (weights @ rows) / weights.sum(axis=1, keepdims=True)
+    return means

@@ -1,0 +1,142 @@
+"""From pools to the numbers of a monitored step: every tag that TensorBoard shows of a pool is made here.
+
+`sample_metrics` needs one pool; `support_metrics` and `changes` need the hits of two.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offleash.eval.entropy import answer_entropy, answer_entropy_corrected
+from offleash.eval.errors import PoolError
+from offleash.eval.noise import noise_test
+from offleash.eval.passk import pass_at_k
+from offleash.eval.pool import Hits, Pool
+from offleash.eval.support import dynamics, floor
+
+__all__ = ["STABLE_HITS", "Change", "changes", "powers_of_two", "sample_metrics", "support_metrics", "token_entropy_tag"]
+
+STABLE_HITS = 5
+"""A unit hit this often on one side and missed on the other is hardly noise (probability .03 at equal budgets)."""
+
+
+class Change(NamedTuple):
+    """A unit that one side reached and the other did not."""
+
+    problem_id: str
+    answer: str
+    base_hits: int
+    base_n: int
+    policy_hits: int
+    policy_n: int
+
+
+def powers_of_two(k: int) -> list[int]:
+    """1, 2, 4, ... up to k."""
+    return [2**i for i in range(k.bit_length())]
+
+
+def token_entropy_tag(temperature: float) -> str:
+    """The temperature that the logits were divided by is part of the name."""
+    return f"entropy/token_T{temperature:g}"
+
+
+def sample_metrics(pool: Pool, token_entropy: str) -> dict[str, float]:
+    """What one pool says of its model: pass@k, entropies, lengths, failure rates, KL to the base. Means over problems."""
+    hits = pool.hits()
+    if not len(hits.n_p) or not hits.n_p.min():
+        raise PoolError(f"{pool.path} has problems without a sample: it was not drawn to its end")
+    ks = powers_of_two(int(hits.n_p.min()))
+    pass_k = pass_at_k(hits.correct_p, hits.n_p, ks).mean(axis=0)
+    table = pool.read(["status", "tokens", "logprob", "base_logprob", "entropy"])
+    return {
+        **{f"pass_at_k/{k}": float(value) for k, value in zip(ks, pass_k, strict=True)},
+        **_answer_entropies(pool),
+        token_entropy: _mean(table.column("entropy")),
+        "support/distinct_correct": float(np.count_nonzero(hits.unit_hits) / len(hits.n_p)),
+        "verify/response_length": _mean(table.column("tokens")),
+        **_status_rates(table.column("status")),
+        "monitor/kl_base_k1": _mean(pc.subtract(table.column("logprob"), table.column("base_logprob"))),
+    }
+
+
+def support_metrics(base: Hits, policy: Hits) -> dict[str, float]:
+    """Dynamics of units and of problems against the base, with the noise that sampling alone would show."""
+    if base.problem_ids != policy.problem_ids or base.unit_answer != policy.unit_answer:
+        raise PoolError("the two pools are of different problems: their support cannot be compared")
+    problems = np.arange(len(base.problem_ids))
+    n_base_u, n_policy_u = base.n_p[base.unit_problem], policy.n_p[policy.unit_problem]
+    return {
+        "support/floor": floor(int(min(base.n_p.min(), policy.n_p.min()))),
+        **_level("unit", base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem),
+        **_level("problem", base.correct_p, policy.correct_p, base.n_p, policy.n_p, problems),
+    }
+
+
+def changes(base: Hits, policy: Hits) -> tuple[list[Change], list[Change]]:
+    """Units lost and gained, those that noise explains least first."""
+    rows = [
+        Change(
+            problem_id=base.problem_ids[p],
+            answer=base.unit_answer[u] or "(the gold answer)",
+            base_hits=int(base.unit_hits[u]),
+            base_n=int(base.n_p[p]),
+            policy_hits=int(policy.unit_hits[u]),
+            policy_n=int(policy.n_p[p]),
+        )
+        for u, p in enumerate(base.unit_problem.tolist())
+        if bool(base.unit_hits[u]) != bool(policy.unit_hits[u])
+    ]
+    lost = sorted((row for row in rows if row.base_hits), key=lambda row: -row.base_hits)
+    gained = sorted((row for row in rows if row.policy_hits), key=lambda row: -row.policy_hits)
+    return lost, gained
+
+
+def _level(
+    name: str,
+    base_hits: np.ndarray,
+    policy_hits: np.ndarray,
+    n_base: np.ndarray,
+    n_policy: np.ndarray,
+    problem: np.ndarray,
+) -> dict[str, float]:
+    table, stable = dynamics(base_hits, policy_hits), dynamics(base_hits, policy_hits, threshold=STABLE_HITS)
+    noise = noise_test(base_hits, policy_hits, n_base, n_policy, problem)
+    values = {
+        **{part: float(getattr(table, part)) for part in ("preserved", "shrunk", "expanded", "out")},
+        **{metric: getattr(table, metric) for metric in ("srr", "ndr", "sds", "nscr")},
+        **{f"{metric}_hits{STABLE_HITS}": getattr(stable, metric) for metric in ("srr", "ndr", "sds", "nscr")},
+        "expected_shrunk": noise.shrunk.expected,
+        "expected_expanded": noise.expanded.expected,
+        "p_shrunk": noise.shrunk.p,
+        "p_expanded": noise.expanded.p,
+    }
+    return {f"support/{name}/{metric}": value for metric, value in values.items()}
+
+
+def _answer_entropies(pool: Pool) -> dict[str, float]:
+    counts = pool.answer_counts()
+    starts = np.flatnonzero(np.diff(counts.problem_c, prepend=-1))
+    groups = np.split(counts.count_c, starts[1:])
+    return {
+        "entropy/answer": float(np.mean([answer_entropy(group) for group in groups])),
+        "entropy/answer_corrected": float(np.mean([answer_entropy_corrected(group) for group in groups])),
+    }
+
+
+def _status_rates(status: pa.ChunkedArray) -> dict[str, float]:
+    words, counts = np.unique(status.to_numpy(zero_copy_only=False).astype(str), return_counts=True)
+    share = dict(zip(words.tolist(), (counts / counts.sum()).tolist(), strict=True))
+    return {
+        "verify/truncated": share.get("truncated", 0.0),
+        "verify/no_answer": share.get("no_answer", 0.0),
+        "verify/failed": share.get("timeout", 0.0) + share.get("error", 0.0),
+    }
+
+
+def _mean(column: pa.ChunkedArray) -> float:
+    """NaN if nothing is known."""
+    value = pc.mean(column).as_py()
+    return float("nan") if value is None else float(value)

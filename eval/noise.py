@@ -1,0 +1,227 @@
+"""The shrinkage and expansion that sampling alone would show if nothing had changed.
+
+If base and policy are the same model, a problem's n_base + n_policy samples are exchangeable: given how often each of
+its answers came up in both pools together, which samples fell into the base's pool is a uniformly random choice. So,
+given the totals, and whatever the true rates are:
+
+- a unit with T hits in all looks Shrunk with probability C(n_base, T) / C(n_base + n_policy, T) (all T fell into the
+  base's pool), and Expanded likewise: the test of arXiv 2606.15455, App. C, for unequal pools. At a threshold of r hits
+  it is a sum over the hypergeometric distribution (at least r on one side, fewer than r on the other).
+- the expected count of Shrunk units is the sum of these. That is exact for any units.
+- problems are independent, so the distribution of the count is the convolution over problems. Units of one problem are
+  not: its answers compete for the same draws (jointly, multivariate hypergeometric), and convolving over units is wrong
+  for them. Within a problem the distribution is computed exactly: multivariate hypergeometric counts are independent
+  binomials given their sum, so a walk over the units that carries (base draws used, units Shrunk so far) has it all.
+
+Only for plans that draw a fixed n: where n depends on what was drawn, see `offleash.eval.plans.stopped_noise_test`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from offleash.eval.errors import ConfigError
+
+__all__ = [
+    "Excess",
+    "ExpectedNoise",
+    "NoiseTest",
+    "excess_over",
+    "expected_noise",
+    "noise_test",
+    "randomized_p",
+    "unit_noise",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_NEGLIGIBLE = 1e-18  # a unit less likely than this to look Shrunk is one of the other samples
+
+
+class ExpectedNoise(NamedTuple):
+    """Expected numbers of Shrunk and Expanded units if nothing had changed."""
+
+    shrunk: float
+    expanded: float
+
+
+class Excess(NamedTuple):
+    """A count beside what sampling noise explains of it.
+
+    `p` is the exact chance of a count at least this large if nothing had changed; it is conservative because counts are
+    whole. `mid_p` counts the observed value half and is closer to uniform; `pmf` is the whole null distribution.
+    """
+
+    observed: int
+    expected: float
+    excess: float
+    p: float
+    mid_p: float
+    pmf: Floats
+
+
+class NoiseTest(NamedTuple):
+    """One-sided: more Shrunk (more Expanded) than sampling noise explains."""
+
+    shrunk: Excess
+    expanded: Excess
+
+
+def unit_noise(
+    base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, threshold: int = 1
+) -> tuple[Floats, Floats]:
+    """Chance of each unit to look Shrunk, and to look Expanded, given its total hits, if nothing had changed."""
+    hits = _checked(base_hits_u, policy_hits_u, n_base_u, n_policy_u, threshold)
+    total_u = hits[0] + hits[1]
+    return (
+        _one_sided(total_u, hits[2], hits[3], threshold),
+        _one_sided(total_u, hits[3], hits[2], threshold),
+    )
+
+
+def expected_noise(
+    base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, threshold: int = 1
+) -> ExpectedNoise:
+    """Expected Shrunk and Expanded if nothing had changed. Exact, also when problems have several units."""
+    shrunk_u, expanded_u = unit_noise(base_hits_u, policy_hits_u, n_base_u, n_policy_u, threshold)
+    return ExpectedNoise(float(shrunk_u.sum()), float(expanded_u.sum()))
+
+
+def noise_test(
+    base_hits_u: ArrayLike,
+    policy_hits_u: ArrayLike,
+    n_base_u: ArrayLike,
+    n_policy_u: ArrayLike,
+    problem_u: ArrayLike | None = None,
+    threshold: int = 1,
+) -> NoiseTest:
+    """Observed Shrunk and Expanded against their exact null distributions.
+
+    `problem_u` is the problem each unit belongs to (default: each its own). A problem's samples that are on none of its
+    units are other answers: units may be left out without making the rest any less exact.
+    """
+    base, policy, n_base, n_policy = _checked(base_hits_u, policy_hits_u, n_base_u, n_policy_u, threshold)
+    problem = np.arange(base.size) if problem_u is None else np.asarray(problem_u)
+    if problem.shape != base.shape:
+        raise ConfigError(f"problem_u has shape {problem.shape}, hits have {base.shape}: one entry per unit is needed")
+    groups = np.unique(np.stack([np.unique(problem, return_inverse=True)[1], n_base, n_policy]), axis=1)
+    if groups.shape[1] != len(np.unique(problem)):
+        raise ConfigError("units of one problem share its draws: their n_base and n_policy must be equal")
+    shrunk = int(np.sum((base >= threshold) & (policy < threshold)))
+    expanded = int(np.sum((base < threshold) & (policy >= threshold)))
+    total = base + policy
+    return NoiseTest(
+        excess_over(shrunk, _null_pmf(total, n_base, n_policy, problem, threshold)),
+        excess_over(expanded, _null_pmf(total, n_policy, n_base, problem, threshold)),
+    )
+
+
+def excess_over(observed: int, pmf: Floats) -> Excess:
+    """A count against its null distribution `pmf` over 0, 1, 2, ..."""
+    expected = float(np.arange(pmf.size) @ pmf)
+    above, at = _tail(observed, pmf)
+    return Excess(observed, expected, observed - expected, min(1.0, above + at), min(1.0, above + at / 2), pmf)
+
+
+def randomized_p(excess: Excess, rng: np.random.Generator) -> float:
+    """A p-value exactly uniform if nothing had changed: the observed count is broken at random. For calibration."""
+    above, at = _tail(excess.observed, excess.pmf)
+    return above + float(rng.random()) * at
+
+
+def _tail(observed: int, pmf: Floats) -> tuple[float, float]:
+    at = float(pmf[observed]) if observed < pmf.size else 0.0
+    return float(pmf[observed + 1 :].sum()), at
+
+
+def _one_sided(total_u: Ints, n_here_u: Ints, n_there_u: Ints, threshold: int) -> Floats:
+    """P(at least `threshold` of the total here, fewer there), the total split at random over both pools."""
+    chance_u = np.zeros(total_u.shape)
+    triples, index_u = np.unique(np.stack([n_here_u, n_there_u, total_u], axis=1), axis=0, return_inverse=True)
+    chance_r = np.zeros(len(triples))
+    for n_here, n_there in np.unique(triples[:, :2], axis=0):
+        of_pair = (triples[:, 0] == n_here) & (triples[:, 1] == n_there)
+        chance_r[of_pair] = _one_sided_of_pair(triples[of_pair, 2], int(n_here), int(n_there), threshold)
+    if chance_u.size:
+        chance_u = chance_r[index_u.ravel()]
+    return chance_u
+
+
+def _one_sided_of_pair(total_t: Ints, n_here: int, n_there: int, threshold: int) -> Floats:
+    """The same for one pair of pools: the sum over y < threshold hits there of C(T,y) [here]_(T-y) [there]_y/[N]_T."""
+    n = n_here + n_there
+    with np.errstate(divide="ignore"):
+        log_here = np.concatenate(
+            [[0.0], np.cumsum(np.log(n_here - np.arange(n_here)) - np.log(n - np.arange(n_here)))]
+        )
+    chance_t = np.zeros(total_t.shape)
+    for there in range(min(threshold, n_there + 1)):
+        here = total_t - there
+        possible = (here >= threshold) & (here <= n_here)
+        x = np.where(possible, here, 0)
+        log_there = sum(
+            np.log(n_there - i) - np.log(n - x - i) + np.log(x + 1 + i) - math.log(i + 1) for i in range(there)
+        )
+        chance_t += np.where(possible, np.exp(log_here[x] + log_there), 0.0)
+    return chance_t
+
+
+def _null_pmf(total_u: Ints, n_here_u: Ints, n_there_u: Ints, problem_u: NDArray, threshold: int) -> Floats:
+    """Distribution of the number of units that look present here and absent there, given all totals."""
+    chance_u = _one_sided(total_u, n_here_u, n_there_u, threshold)
+    kept = np.flatnonzero(chance_u > _NEGLIGIBLE)
+    kept = kept[np.argsort(problem_u[kept], kind="stable")]
+    starts = np.flatnonzero(np.r_[True, np.diff(np.unique(problem_u[kept], return_inverse=True)[1]) != 0])
+    pmf = np.ones(1)
+    for group in np.split(kept, starts[1:]) if kept.size else []:
+        if group.size == 1:
+            chance = float(chance_u[group[0]])
+            pmf = np.convolve(pmf, [1 - chance, chance])
+        else:
+            n_here, n_there = int(n_here_u[group[0]]), int(n_there_u[group[0]])
+            pmf = np.convolve(pmf, _problem_pmf(total_u[group], n_here, n_there, threshold))
+    return pmf
+
+
+def _problem_pmf(total_u: Ints, n_here: int, n_there: int, threshold: int) -> Floats:
+    """The same within one problem, whose units compete for its draws: a walk over (draws used here, units counted)."""
+    n = n_here + n_there
+    rate = n_here / n
+    ways_xs = np.ones((1, 1))
+    for total in total_u:
+        grown = np.zeros((ways_xs.shape[0] + total, ways_xs.shape[1] + 1))
+        for x, chance in enumerate(_binomial_pmf(int(total), rate, np.arange(total + 1))):
+            counted = int(x >= threshold and total - x < threshold)
+            grown[x : x + ways_xs.shape[0], counted : counted + ways_xs.shape[1]] += chance * ways_xs
+        ways_xs = grown
+    # Given the sum: the samples on other answers must bring the draws here to exactly n_here.
+    others = n - int(total_u.sum())
+    left_x = n_here - np.arange(ways_xs.shape[0])
+    possible = (left_x >= 0) & (left_x <= others)
+    pmf = _binomial_pmf(others, rate, left_x[possible]) @ ways_xs[possible]
+    return pmf / pmf.sum()
+
+
+def _binomial_pmf(n: int, rate: float, x: Ints) -> Floats:
+    log_choose = math.lgamma(n + 1) - np.array([math.lgamma(i + 1) + math.lgamma(n - i + 1) for i in x.tolist()])
+    return np.exp(log_choose + x * math.log(rate) + (n - x) * math.log1p(-rate))
+
+
+def _checked(
+    base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, threshold: int
+) -> tuple[Ints, Ints, Ints, Ints]:
+    base, policy = np.asarray(base_hits_u).astype(np.int64), np.asarray(policy_hits_u).astype(np.int64)
+    if base.shape != policy.shape or base.ndim != 1:
+        raise ConfigError(f"hits must be two vectors over the same units, got shapes {base.shape} and {policy.shape}")
+    n_base = np.broadcast_to(np.asarray(n_base_u).astype(np.int64), base.shape)
+    n_policy = np.broadcast_to(np.asarray(n_policy_u).astype(np.int64), base.shape)
+    if np.any(base < 0) or np.any(policy < 0) or np.any(base > n_base) or np.any(policy > n_policy):
+        raise ConfigError("a unit's hits must lie between 0 and the draws of its problem")
+    if np.any(n_base < 1) or np.any(n_policy < 1):
+        raise ConfigError("every unit needs at least one draw on each side")
+    if threshold < 1:
+        raise ConfigError(f"threshold must be at least 1 hit, got {threshold}")
+    return base, policy, n_base, n_policy

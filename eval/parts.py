@@ -1,0 +1,166 @@
+"""The samples of a pool on disk: append-only parquet parts, each written whole and checked when read.
+
+A row is one sample. Text is stored as UTF-8: a lone surrogate (what bad decoding leaves in a Python string) becomes
+U+FFFD, a surrogate pair becomes the character it stands for; NUL bytes and everything else survive as they are.
+"""
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from offleash.eval.atomic import write_whole
+from offleash.eval.errors import PoolError
+from offleash.eval.tasks.base import Status
+
+__all__ = ["SCHEMA", "Sample", "list_parts", "read_part", "rows_table", "valid_text", "write_part"]
+
+_CODES = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        pa.field("problem_id", _CODES, nullable=False),
+        pa.field("index", pa.int32(), nullable=False),
+        pa.field("answer", pa.large_string()),
+        pa.field("correct", pa.bool_(), nullable=False),
+        pa.field("status", _CODES, nullable=False),
+        pa.field("step", _CODES),
+        pa.field("tokens", pa.int32()),
+        pa.field("logprob", pa.float64()),
+        pa.field("base_logprob", pa.float64()),
+        pa.field("entropy", pa.float64()),
+        # large_string: a few million completions pass the 2 GiB that 32-bit offsets can address.
+        pa.field("completion", pa.large_string()),
+    ]
+)
+_REQUIRED = ("problem_id", "index", "answer", "correct", "status")
+_SPEC_KEY = b"offleash.spec"
+_NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One completion with its verdict; None is unknown.
+
+    `logprob` is the sum over its tokens, `base_logprob` the same sum under the base model, `entropy` the mean over its
+    tokens of the entropy of the next-token distribution.
+    """
+
+    problem_id: str
+    index: int
+    answer: str | None
+    correct: bool
+    status: Status
+    step: str = ""
+    tokens: int | None = None
+    logprob: float | None = None
+    base_logprob: float | None = None
+    entropy: float | None = None
+    completion: str | None = None
+
+
+def valid_text(text: str) -> str:
+    """`text` as it is stored: see the module docstring."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def rows_table(rows: pa.Table | Mapping[str, Any] | Sequence[Sample]) -> pa.Table:
+    """Rows in any accepted form as a checked table of SCHEMA; columns that may be unknown may be absent.
+
+    Columns are lists, numpy or arrow arrays. NaN means unknown and is stored as null, like None.
+    """
+    columns = _columns(rows)
+    unknown = [name for name in columns if name not in SCHEMA.names]
+    absent = [name for name in _REQUIRED if name not in columns]
+    if unknown or absent:
+        raise PoolError(f"samples to append: missing columns {absent}, unknown columns {unknown}; have {SCHEMA.names}")
+    count = len(columns["problem_id"])
+    arrays = [
+        _array(columns[field.name], field) if field.name in columns else pa.nulls(count, field.type) for field in SCHEMA
+    ]
+    ragged = {name: len(array) for name, array in zip(SCHEMA.names, arrays, strict=True) if len(array) != count}
+    if ragged:
+        raise PoolError(f"samples to append: {count} problem ids but {ragged}")
+    table = pa.Table.from_arrays(arrays, schema=SCHEMA)
+    _check_values(table)
+    return table
+
+
+def _columns(rows: pa.Table | Mapping[str, Any] | Sequence[Sample]) -> dict[str, Any]:
+    if isinstance(rows, pa.Table):
+        return {name: rows.column(name) for name in rows.column_names}
+    if isinstance(rows, Mapping):
+        return dict(rows)
+    return {item.name: [getattr(row, item.name) for row in rows] for item in fields(Sample)}
+
+
+def _array(values: Any, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+    try:
+        array = _arrow_array(values, field.type)
+        return pc.if_else(pc.is_nan(array), None, array) if pa.types.is_floating(field.type) else array
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise PoolError(f"samples to append: column {field.name!r} is not {field.type}: {error}") from error
+
+
+def _arrow_array(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        values.validate(full=True)  # text that another tool put into arrow may not be UTF-8
+        if pa.types.is_dictionary(kind) and values.type != kind:
+            return values.cast(kind.value_type).dictionary_encode()
+        return values.cast(kind)
+    try:
+        return pa.array(values, type=kind)
+    except UnicodeEncodeError:
+        return pa.array([valid_text(value) if isinstance(value, str) else value for value in values], type=kind)
+
+
+def _check_values(table: pa.Table) -> None:
+    empty = [field.name for field in SCHEMA if not field.nullable and table.column(field.name).null_count]
+    if empty:
+        raise PoolError(f"samples to append: {', '.join(empty)} must be given for every sample")
+    known = get_args(Status)
+    strange = set(pc.unique(table.column("status")).to_pylist()) - set(known)
+    if strange:
+        raise PoolError(f"samples to append: unknown status {sorted(strange)}; have {', '.join(known)}")
+
+
+def write_part(folder: Path, table: pa.Table, spec: str) -> Path:
+    """Write one part, stamped with the pool's fingerprint `spec`. Parts sort by name in the order they were written."""
+    sink = pa.BufferOutputStream()
+    table = table.replace_schema_metadata({_SPEC_KEY: spec.encode()})
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    path = folder / f"samples-{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet"
+    write_whole(path, memoryview(sink.getvalue()))
+    return path
+
+
+def list_parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("samples-*.parquet"))
+
+
+def read_part(path: Path, columns: Sequence[str], spec: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one part in bounded batches. Raises PoolError if it is damaged or belongs to another pool.
+
+    `answer` comes dictionary-encoded, so that counting it never touches its text twice.
+    """
+    size = _WIDE_ROWS if "completion" in columns else _NARROW_ROWS
+    try:
+        with pq.ParquetFile(path, read_dictionary=["answer"], page_checksum_verification=True) as part:
+            _check_part(path, part, spec)
+            yield from part.iter_batches(size, columns=list(columns))
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise PoolError(f"{path} is damaged ({reason}); delete it and resume to draw its samples again") from error
+
+
+def _check_part(path: Path, part: Any, spec: str) -> None:
+    absent = [name for name in SCHEMA.names if name not in part.schema_arrow.names]
+    if absent:
+        raise PoolError(f"{path} lacks the columns {', '.join(absent)}: it was not written by this pool; move it away")
+    if (part.schema_arrow.metadata or {}).get(_SPEC_KEY) != spec.encode():
+        raise PoolError(f"{path} was drawn for another pool (its fingerprint differs): move it away")

@@ -1,0 +1,245 @@
+"""A pool: every sample of one model on one task under one sampling configuration, in a folder.
+
+`pool.json` says what was drawn (written last: a folder without it is not a pool yet), `problems.parquet` from which
+problems, and `samples-*.parquet` are append-only parts. Any number of processes may append at once; a crash loses at
+most the part being written, and `missing` says what is left to draw.
+"""
+
+import datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from offleash.eval.atomic import remove_leftovers, write_whole
+from offleash.eval.counts import AnswerCounts, Hits, count_answers, count_hits
+from offleash.eval.errors import PoolError
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.parts import SCHEMA, Sample, list_parts, rows_table, write_part
+from offleash.eval.problem_file import Answers, read_problems, write_problems
+from offleash.eval.scan import Chunk, Draws, Seen, scan_parts
+from offleash.eval.spec import PoolSpec
+from offleash.eval.tasks.base import Problem
+
+__all__ = ["FORMAT", "AnswerCounts", "Hits", "Pool", "PoolSpec", "Sample", "problems_fingerprint"]
+
+FORMAT = 1
+"""Of the folder's layout. A newer one is refused, an older one would be read or refused by name."""
+
+
+class Pool:
+    """Made by `create`, `open` or `open_or_create`."""
+
+    def __init__(self, path: Path, spec: PoolSpec) -> None:
+        self.path = path
+        self.spec = spec
+        self._fingerprint = spec.fingerprint()
+
+    @classmethod
+    def create(
+        cls, path: str | Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None = None
+    ) -> "Pool":
+        """A new, empty pool. `answers` lists all correct answer classes of each problem, None where they cannot be."""
+        folder = Path(path)
+        if not _make(folder, spec, problems, answers):
+            raise PoolError(f"{folder} is already a pool: open it, or choose another folder")
+        return cls.open(folder, writing=True)
+
+    @classmethod
+    def open(cls, path: str | Path, *, writing: bool = False) -> "Pool":
+        """An existing pool; `writing` also removes what writers that died left behind."""
+        folder = Path(path)
+        pool = cls(folder, _read_spec(folder))
+        if writing:
+            remove_leftovers(folder)
+        return pool
+
+    @classmethod
+    def open_or_create(
+        cls, path: str | Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None = None
+    ) -> "Pool":
+        """The pool at `path`, made if there is none. Raises PoolError naming every setting that is not the pool's."""
+        folder = Path(path)
+        _make(folder, spec, problems, answers)
+        # Read back even if just made: another process may have made it at the same moment, with other settings.
+        pool = cls.open(folder, writing=True)
+        differences = pool.spec.differences(spec)
+        if differences:
+            raise PoolError(
+                f"{folder} was drawn with other settings (the pool's -> asked for): {'; '.join(differences)}. "
+                "Choose another folder, or ask for the pool's settings"
+            )
+        return pool
+
+    @property
+    def problems(self) -> list[Problem]:
+        return self._problem_file[0]
+
+    @property
+    def answers(self) -> list[tuple[str, ...] | None]:
+        """All correct answer classes of each problem, None where they are not listed."""
+        return self._problem_file[1]
+
+    @property
+    def problem_ids(self) -> tuple[str, ...]:
+        return self._draws.problem_ids
+
+    def append(self, rows: pa.Table | Mapping[str, Any] | Sequence[Sample]) -> Path | None:
+        """Write rows (columns by name, or samples) as one part and return it; no rows write no part.
+
+        Raises PoolError, and writes nothing, if a row is not a draw of this pool or comes twice, or the disk refuses.
+        """
+        table = rows_table(rows)
+        if table.num_rows == 0:
+            return None
+        where = "samples to append"
+        problem_r, index_r = self._draws.locate(_one(table, "problem_id"), _one(table, "index"), where)
+        key_r, count_r = np.unique(problem_r * self.spec.k + index_r, return_counts=True)
+        if len(key_r) < table.num_rows:
+            problem, index = divmod(int(key_r[count_r > 1][0]), self.spec.k)
+            raise PoolError(f"{where}: problem {self.problem_ids[problem]!r} has index {index} more than once")
+        return write_part(self.path, table, self._fingerprint)
+
+    def missing(self, k: int | None = None) -> list[np.ndarray]:
+        """For each problem, in order, the indices below k (default: the whole budget) not yet drawn, ascending."""
+        return [np.flatnonzero(~seen_k) for seen_k in self._seen(k).seen_pk]
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no index of the budget is missing. A plan that stops early may be done before that."""
+        return bool(self._seen(None).seen_pk.all())
+
+    def duplicates(self) -> int:
+        """How many rows repeat a (problem, index) of an earlier part; they are ignored everywhere."""
+        return self._seen(None).duplicates
+
+    def scan(
+        self, columns: Sequence[str] = (), limit: int | None = None, problem_ids: Sequence[str] | None = None
+    ) -> Iterator[Chunk]:
+        """The samples, each (problem, index) once, in chunks of bounded size and in the order they were written.
+
+        `limit` keeps the first draws only (index < limit), `problem_ids` some problems only. `answer` comes
+        dictionary-encoded.
+        """
+        if strange := [name for name in columns if name not in SCHEMA.names]:
+            raise PoolError(f"a pool has no column {', '.join(strange)}; it has {', '.join(SCHEMA.names)}")
+        wanted_p = None if problem_ids is None else self._marked(problem_ids)
+        seen = Seen(len(self.problem_ids), self._budget(limit))
+        return scan_parts(self.path, self._fingerprint, self._draws, seen, columns, wanted_p)
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        problem_ids: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The samples sorted by (problem order, index), each once; every column but `completion` unless it is named."""
+        names = [name for name in SCHEMA.names if name != "completion"] if columns is None else list(columns)
+        chunks = list(self.scan(names, limit, problem_ids))
+        schema = pa.schema([SCHEMA.field(name) for name in names])
+        parts = [pa.Table.from_batches([chunk.columns]).cast(schema) for chunk in chunks]
+        table = pa.concat_tables([schema.empty_table(), *parts]).unify_dictionaries().combine_chunks()
+        keys = [chunk.problem_r * self.spec.k + chunk.index_r for chunk in chunks]
+        key_r = np.concatenate([np.zeros(0, np.int64), *keys])
+        ascending = bool(np.all(key_r[:-1] < key_r[1:]))
+        return table if ascending else table.take(pa.array(np.argsort(key_r, kind="stable")))
+
+    def hits(self, limit: int | None = None) -> Hits:
+        """Draws and correct draws per problem, hits per unit, of the first `limit` draws."""
+        listed = any(answers is not None for answers in self.answers)
+        chunks = (
+            (
+                chunk.problem_r,
+                chunk.columns.column("correct").to_numpy(zero_copy_only=False),
+                chunk.columns.column("answer") if listed else None,
+            )
+            for chunk in self.scan(["correct", "answer"] if listed else ["correct"], limit)
+        )
+        return count_hits(self.problem_ids, self.answers, chunks)
+
+    def answer_counts(self, limit: int | None = None) -> AnswerCounts:
+        """Draws per (problem, answer class), of the first `limit` draws."""
+        chunks = ((chunk.problem_r, chunk.columns.column("answer")) for chunk in self.scan(["answer"], limit))
+        return count_answers(self.problem_ids, chunks)
+
+    @cached_property
+    def _problem_file(self) -> tuple[list[Problem], list[tuple[str, ...] | None]]:
+        path = self.path / "problems.parquet"
+        problems, answers = read_problems(path)
+        if problems_fingerprint(problems) != self.spec.problems:
+            raise PoolError(f"{path} does not hold the problems that pool.json names; restore it or draw a new pool")
+        return problems, answers
+
+    @cached_property
+    def _draws(self) -> Draws:
+        return Draws(tuple(problem.id for problem in self.problems), self.spec.k)
+
+    def _budget(self, limit: int | None) -> int:
+        if limit is not None and not 1 <= limit <= self.spec.k:
+            raise PoolError(f"{self.path} has a budget of {self.spec.k} draws per problem, but {limit} were asked for")
+        return self.spec.k if limit is None else limit
+
+    def _marked(self, problem_ids: Sequence[str]) -> np.ndarray:
+        wanted = set(problem_ids)
+        if strangers := wanted.difference(self.problem_ids):
+            raise PoolError(f"{self.path} has no problem {sorted(strangers)[0]!r}")
+        return np.array([name in wanted for name in self.problem_ids], dtype=bool)
+
+    def _seen(self, k: int | None) -> Seen:
+        seen = Seen(len(self.problem_ids), self._budget(k))
+        for _ in scan_parts(self.path, self._fingerprint, self._draws, seen, ()):
+            pass
+        return seen
+
+
+def _one(table: pa.Table, name: str) -> pa.Array:
+    """A column as one array."""
+    return table.column(name).unify_dictionaries().combine_chunks()
+
+
+def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None) -> bool:
+    """Write an empty pool; False if there is one. Processes that do so at once with the same spec all succeed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # In this order: another process may make the pool and append to it in between.
+        has_parts = bool(list_parts(folder))
+        if (folder / "pool.json").exists():
+            return False
+    except OSError as error:
+        raise PoolError(f"cannot make a pool in {folder}: {error.strerror}; choose a writable folder") from error
+    if has_parts:
+        raise PoolError(f"{folder} holds samples but no pool.json to say what they are: choose another folder")
+    if problems_fingerprint(problems) != spec.problems:
+        raise PoolError("the spec's problems fingerprint is not that of the problems: use problems_fingerprint")
+    write_problems(folder / "problems.parquet", problems, [None] * len(problems) if answers is None else answers)
+    spec = replace(spec, created=spec.created or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+    content = {"format": FORMAT, "fingerprint": spec.fingerprint(), "spec": spec.to_json()}
+    write_whole(folder / "pool.json", json.dumps(content, indent=2).encode())
+    return True
+
+
+def _read_spec(folder: Path) -> PoolSpec:
+    path = folder / "pool.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        what = "is not a pool: it has no pool.json" if folder.is_dir() else "does not exist"
+        raise PoolError(f"{folder} {what}; check the path, or draw a pool there first") from None
+    except OSError as error:
+        raise PoolError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise PoolError(f"{path} is not readable as JSON ({error}); restore it or draw a new pool") from error
+    version = content.get("format") if isinstance(content, dict) else None
+    if isinstance(version, int) and version > FORMAT:
+        raise PoolError(f"{folder} is a pool of format {version}, this Offleash reads up to {FORMAT}: upgrade Offleash")
+    if version != FORMAT or not isinstance(content.get("spec"), dict):
+        raise PoolError(f"{path} does not describe a pool (format {version!r}); restore it or draw a new pool")
+    spec = PoolSpec.from_json(content["spec"])
+    if spec.fingerprint() != content.get("fingerprint"):
+        raise PoolError(f"{path} was changed after the pool was made: its fingerprint does not fit; restore it")
+    return spec

@@ -1,0 +1,128 @@
+"""Teacher forcing: log-probability, token entropy and perplexity of given completions under a model.
+
+One forward pass of the transformer; its hidden states become logits a few hundred positions at a time, so the
+[tokens, vocabulary] matrix of a long sequence never exists. Averages follow the paper (arXiv 2507.14843, App. B.4): the
+mean over a sequence's tokens first, over sequences next. The temperature that divides the logits is explicit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from offleash.eval.errors import ConfigError
+
+__all__ = ["Scores", "score"]
+
+CHUNK_BYTES = 32 << 20
+"""Of float32 logits at once: large enough to keep a device busy, small beside any model."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One entry per completion. An empty completion has log-probability 0 and NaN means."""
+
+    logprob_s: np.ndarray
+    """Sum over tokens, nats."""
+    entropy_s: np.ndarray
+    """Mean over tokens of the entropy of the next-token distribution, full vocabulary, nats."""
+    tokens_s: np.ndarray
+
+    @property
+    def perplexity_s(self) -> np.ndarray:
+        return np.exp(-self.logprob_s / np.where(self.tokens_s > 0, self.tokens_s, np.nan))
+
+
+def score(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    *,
+    temperature: float = 1.0,
+    batch_tokens: int = 16384,
+) -> Scores:
+    """Score token sequences; sequences of like length share a batch of at most `batch_tokens` padded tokens."""
+    if len(prompts) != len(completions):
+        raise ConfigError(f"{len(prompts)} prompts but {len(completions)} completions")
+    if temperature <= 0:
+        raise ConfigError(f"temperature must be positive to score, got {temperature}")
+    if any(len(prompt) == 0 for prompt in prompts):
+        raise ConfigError("a prompt without tokens: the first token of its completion has no distribution to score")
+    size = len(completions)
+    tokens_s = np.array([len(completion) for completion in completions], dtype=np.int64)
+    logprob_s, entropy_s = np.zeros(size), np.full(size, np.nan)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for batch in _batches(prompts, completions, batch_tokens):
+                logps, entropies = _score_batch(
+                    model, [prompts[i] for i in batch], [completions[i] for i in batch], temperature
+                )
+                ends = np.cumsum(tokens_s[batch])
+                for i, start, end in zip(batch, ends - tokens_s[batch], ends, strict=True):
+                    logprob_s[i] = logps[start:end].sum()
+                    entropy_s[i] = entropies[start:end].mean() if end > start else np.nan
+    finally:
+        model.train(was_training)
+    return Scores(logprob_s, entropy_s, tokens_s)
+
+
+def _batches(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], batch_tokens: int
+) -> list[list[int]]:
+    lengths = [len(p) + len(c) for p, c in zip(prompts, completions, strict=True)]
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= batch_tokens:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches
+
+
+def _score_batch(
+    model: Any, prompts: list[Sequence[int]], completions: list[Sequence[int]], temperature: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probability and entropy of every completion token, sequence after sequence."""
+    device = model.get_input_embeddings().weight.device
+    rows = [torch.tensor([*prompt, *completion]) for prompt, completion in zip(prompts, completions, strict=True)]
+    # Padded on the right, where causal attention never looks from a real token.
+    input_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(device)
+    hidden = model.get_decoder()(input_ids=input_ids, attention_mask=mask, use_cache=False).last_hidden_state
+    wanted = [
+        (row, position)
+        for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
+        for position in range(len(prompt), len(prompt) + len(completion))
+    ]
+    if not wanted:
+        return np.zeros(0), np.zeros(0)
+    row_t, position_t = (torch.tensor(column, device=device) for column in zip(*wanted, strict=True))
+    hidden_t, target_t = hidden[row_t, position_t - 1], input_ids[row_t, position_t]
+    del hidden
+    head = model.get_output_embeddings()
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    chunk = max(CHUNK_BYTES // (4 * head.weight.shape[0]), 1)
+    pairs = [
+        _token_scores(head, hidden_t[i : i + chunk], target_t[i : i + chunk], temperature, cap)
+        for i in range(0, len(target_t), chunk)
+    ]
+    logps, entropies = (torch.cat(column).double().cpu().numpy() for column in zip(*pairs, strict=True))
+    return logps, entropies
+
+
+def _token_scores(
+    head: Any, hidden_t: torch.Tensor, target_t: torch.Tensor, temperature: float, cap: float | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = head(hidden_t).float()
+    if cap is not None:
+        logits = torch.tanh(logits / cap) * cap
+    logits /= temperature
+    norm = torch.logsumexp(logits, dim=-1)
+    logp = logits.gather(1, target_t[:, None]).squeeze(1) - norm
+    # H = log Z - E[logit]; the weights overwrite nothing that is needed again
+    entropy = norm - (torch.exp(logits - norm[:, None]) * logits).sum(-1)
+    return logp, entropy

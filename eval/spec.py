@@ -1,0 +1,92 @@
+"""What a pool was drawn from: every setting that decides the distribution of its samples, and a fingerprint of them."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from offleash.eval.errors import PoolError
+from offleash.eval.fingerprint import canonical_json
+
+__all__ = ["PoolSpec"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSpec:
+    """Of one pool. No sampling field has a default: an engine's default is not another's.
+
+    A knob that is off has one spelling: `top_p=1.0`, `top_k=0`, `min_p=0.0`, `repetition_penalty=1.0`. `revision` is ""
+    for a local folder. `model`, `revision`, `versions` and `created` are recorded and never compared: the weights are.
+    """
+
+    task: str
+    task_version: str
+    problems: str
+    """`fingerprint.problems_fingerprint`."""
+    template: str
+    """`fingerprint.template_fingerprint`."""
+    model: str = field(compare=False)
+    revision: str = field(compare=False)
+    weights: str
+    """`fingerprint.weights_fingerprint`."""
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repetition_penalty: float
+    max_new_tokens: int
+    stop: tuple[str, ...]
+    seed: int | str
+    k: int
+    """The budget: draws are numbered 0 to k - 1 for each problem."""
+    plan: Mapping[str, Any] = field(hash=False)
+    """How many of the k draws a problem gets, e.g. {"kind": "fixed"} or {"kind": "until", "successes": 5}."""
+    engine: str
+    dtype: str
+    versions: Mapping[str, str] = field(default_factory=dict, compare=False)
+    created: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        # 1 and 1.0, or a list and a tuple, are one setting and must give one fingerprint.
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        object.__setattr__(self, "stop", tuple(self.stop))
+        object.__setattr__(self, "plan", dict(self.plan))
+        object.__setattr__(self, "versions", {name: str(version) for name, version in self.versions.items()})
+        if self.k < 1:
+            raise PoolError(f"a pool needs a budget of at least one draw per problem, got k={self.k}")
+        try:
+            self.fingerprint()
+        except (TypeError, ValueError) as error:
+            raise PoolError(f"a pool's spec must be plain JSON values: {error}") from error
+
+    def fingerprint(self) -> str:
+        """Sha256 over the compared fields as canonical JSON: equal if and only if `differences` is empty."""
+        return hashlib.sha256(canonical_json(self._compared()).encode()).hexdigest()
+
+    def differences(self, other: "PoolSpec") -> list[str]:
+        """The compared fields that differ, each as "name: mine -> other's"."""
+        mine, theirs = self._compared(), other._compared()
+        return [
+            f"{name}: {mine[name]!r} -> {theirs[name]!r}"
+            for name in mine
+            if canonical_json(mine[name]) != canonical_json(theirs[name])
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "PoolSpec":
+        """Raises PoolError naming the fields that are missing or unknown."""
+        names = {item.name for item in fields(cls)}
+        if names != values.keys():
+            missing, unknown = sorted(names - values.keys()), sorted(values.keys() - names)
+            raise PoolError(f"the pool's spec is not one of this version: missing {missing}, unknown {unknown}")
+        try:
+            return cls(**values)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise PoolError(f"the pool's spec cannot be read: {error}") from error
+
+    def _compared(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.compare}

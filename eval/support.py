@@ -1,0 +1,223 @@
+"""Support dynamics: the 2x2 of base support x policy support, and how far a finite number of samples can see.
+
+From "The Invisible Leash" (arXiv 2507.14843v4), Definitions 3.1-3.3 and Appendix C.4. A unit is a (problem, correct
+answer class); it is in a model's support when at least `threshold` of the samples hit it. Units only in the base's
+support are Shrunk, only in the policy's Expanded, in both Preserved, in neither Out.
+
+What is undefined is NaN, never 0: SRR without any base support (P + S = 0), NDR without any policy support (P + E = 0),
+NSCR when every unit is Out, SDS when P = 0 and either S or E is 0. With P > 0 and E = 0 the SDS is a true 0, as the
+paper prints it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from offleash.eval.beta import beta_quantile
+from offleash.eval.errors import ConfigError
+from offleash.eval.estimate import Estimate, interval, weighted_means
+
+__all__ = [
+    "METRICS",
+    "Dynamics",
+    "bootstrap_dynamics",
+    "dynamics",
+    "dynamics_above",
+    "floor",
+    "floor_exact",
+    "floor_sensitivity",
+    "metrics",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CELLS = ("preserved", "shrunk", "expanded", "out")
+METRICS = ("srr", "ndr", "sds", "nscr")
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamics:
+    """Counts of units by what happened to them, and the paper's four metrics of those counts."""
+
+    preserved: int
+    shrunk: int
+    expanded: int
+    out: int
+
+    @property
+    def total(self) -> int:
+        return self.preserved + self.shrunk + self.expanded + self.out
+
+    @property
+    def srr(self) -> float:
+        """Support retention rate P / (P + S): how much of what the base could solve is still there."""
+        return self._metric("srr")
+
+    @property
+    def ndr(self) -> float:
+        """Net discovery rate E / (P + E): how much of what the policy can solve is new."""
+        return self._metric("ndr")
+
+    @property
+    def sds(self) -> float:
+        """Support dynamic score: the harmonic mean of SRR and NDR."""
+        return self._metric("sds")
+
+    @property
+    def nscr(self) -> float:
+        """Net support change rate (E - S) / (P + E + S)."""
+        return self._metric("nscr")
+
+    @property
+    def base_rate(self) -> float:
+        """Share of units in the base's support: its pass@k when every problem has one unit."""
+        return float(_ratio(self.preserved + self.shrunk, self.total))
+
+    @property
+    def policy_rate(self) -> float:
+        """Share of units in the policy's support."""
+        return float(_ratio(self.preserved + self.expanded, self.total))
+
+    def _metric(self, name: str) -> float:
+        return float(metrics([self.preserved, self.shrunk, self.expanded, self.out])[name])
+
+
+def metrics(counts_x4: ArrayLike) -> dict[str, Floats]:
+    """SRR, NDR, SDS and NSCR of many tables at once. `counts_x4`: [..., 4] as (P, S, E, O), fractions allowed."""
+    p, s, e, _ = np.moveaxis(np.asarray(counts_x4, dtype=np.float64), -1, 0)
+    return {
+        "srr": _ratio(p, p + s),
+        "ndr": _ratio(e, p + e),
+        # 2 SRR NDR / (SRR + NDR), multiplied out so that it stays defined where it has a limit.
+        "sds": _ratio(2 * p * e, p * p + 2 * p * e + e * s),
+        "nscr": _ratio(e - s, p + e + s),
+    }
+
+
+def dynamics(base_hits_u: ArrayLike, policy_hits_u: ArrayLike, threshold: int = 1) -> Dynamics:
+    """The 2x2 table of units from their hits in the two pools; in support means at least `threshold` hits."""
+    base, policy = _hits(base_hits_u, policy_hits_u)
+    if threshold < 1:
+        raise ConfigError(f"threshold must be at least 1 hit, got {threshold}")
+    return _table(base >= threshold, policy >= threshold)
+
+
+def floor(k: int, confidence: float = 0.95) -> float:
+    """The largest probability that a miss in all k samples still allows: -ln(1 - confidence) / k (paper, App. C.4).
+
+    Per unit, without correction for how many units are looked at. Slightly above `floor_exact`, so on the safe side.
+    """
+    _check_floor(k, confidence)
+    return -math.log1p(-confidence) / k
+
+
+def floor_exact(k: int, confidence: float = 0.95, hits: int = 0) -> float:
+    """The same bound exactly (Clopper-Pearson, one-sided), for a unit with `hits` hits in k samples.
+
+    With support at hits >= r, a unit outside it may still have probability up to `floor_exact(k, confidence, r - 1)`.
+    """
+    _check_floor(k, confidence)
+    if not 0 <= hits <= k:
+        raise ConfigError(f"hits must lie in 0..k={k}, got {hits}")
+    if hits == k:
+        return 1.0
+    if hits == 0:
+        return -math.expm1(math.log1p(-confidence) / k)
+    return float(beta_quantile(hits + 1, k - hits, confidence))
+
+
+def dynamics_above(
+    base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, eps: float
+) -> Dynamics:
+    """The table under the paper's own definition at a chosen floor: in support means an estimated rate hits/n > eps."""
+    base, policy = _hits(base_hits_u, policy_hits_u)
+    n_base, n_policy = (np.broadcast_to(np.asarray(n), base.shape) for n in (n_base_u, n_policy_u))
+    if np.any(n_base < np.maximum(base, 1)) or np.any(n_policy < np.maximum(policy, 1)):
+        raise ConfigError("every unit needs at least one draw on each side, and no more hits than draws")
+    # A product, not a quotient: 3/10 > 0.3 must not depend on how a division rounds.
+    return _table(base > eps * n_base, policy > eps * n_policy)
+
+
+def floor_sensitivity(
+    base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, eps_k: Sequence[float]
+) -> list[Dynamics]:
+    """How much the story depends on the floor: the table at each floor of `eps_k`."""
+    return [dynamics_above(base_hits_u, policy_hits_u, n_base_u, n_policy_u, eps) for eps in eps_k]
+
+
+def bootstrap_dynamics(
+    base_hits_u: ArrayLike,
+    policy_hits_u: ArrayLike,
+    problem_u: ArrayLike | None = None,
+    *,
+    rng: np.random.Generator,
+    threshold: int = 1,
+    confidence: float = 0.95,
+    draws: int = 2000,
+) -> dict[str, Estimate]:
+    """Intervals of the four counts and the four metrics, resampling problems with base and policy kept together.
+
+    `problem_u` is the problem each unit belongs to (default: each its own). The interval is about the population the
+    problems were drawn from, counts scaled to this many problems, and includes the noise of the samples in a problem.
+    Half a pseudo-problem of each kind keeps a count of zero from being called certain (see `offleash.eval.estimate`).
+    """
+    base, policy = _hits(base_hits_u, policy_hits_u)
+    observed = dynamics(base, policy, threshold)
+    problem = np.arange(base.size) if problem_u is None else np.asarray(problem_u)
+    if problem.shape != base.shape:
+        raise ConfigError(f"problem_u has shape {problem.shape}, hits have {base.shape}: one entry per unit is needed")
+    rows_p4 = _counts_by_problem(base >= threshold, policy >= threshold, problem)
+    n = len(rows_p4)
+    if n == 0:
+        return {name: Estimate(np.nan, np.nan, np.nan, 0) for name in CELLS + METRICS}
+    rows_r4, times_r = np.unique(rows_p4, axis=0, return_counts=True)
+    pseudo_44 = np.eye(4) * rows_p4.sum() / n
+    means_b4 = weighted_means(
+        np.concatenate([rows_r4, pseudo_44]), np.concatenate([times_r, np.full(4, 0.5)]), draws, rng
+    )
+    draws_by_name = dict(zip(CELLS, (means_b4 * n).T, strict=True)) | metrics(means_b4)
+    return {
+        name: interval(float(getattr(observed, name)), draws_by_name[name], n, confidence) for name in CELLS + METRICS
+    }
+
+
+def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
+    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
+    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)
+
+
+def _hits(base_hits_u: ArrayLike, policy_hits_u: ArrayLike) -> tuple[Ints, Ints]:
+    base, policy = np.asarray(base_hits_u), np.asarray(policy_hits_u)
+    if base.shape != policy.shape or base.ndim != 1:
+        raise ConfigError(f"hits must be two vectors over the same units, got shapes {base.shape} and {policy.shape}")
+    base_int, policy_int = base.astype(np.int64), policy.astype(np.int64)
+    if np.any(base_int != base) or np.any(policy_int != policy) or np.any(base_int < 0) or np.any(policy_int < 0):
+        raise ConfigError("hits must be counts: whole and not negative")
+    return base_int, policy_int
+
+
+def _table(in_base_u: NDArray[np.bool_], in_policy_u: NDArray[np.bool_]) -> Dynamics:
+    return Dynamics(
+        preserved=int(np.sum(in_base_u & in_policy_u)),
+        shrunk=int(np.sum(in_base_u & ~in_policy_u)),
+        expanded=int(np.sum(~in_base_u & in_policy_u)),
+        out=int(np.sum(~in_base_u & ~in_policy_u)),
+    )
+
+
+def _counts_by_problem(in_base_u: NDArray[np.bool_], in_policy_u: NDArray[np.bool_], problem_u: NDArray) -> Ints:
+    """[problems, 4]: how many of each problem's units are P, S, E, O."""
+    problems, index_u = np.unique(problem_u, return_inverse=True)
+    cell_u = np.where(in_base_u, np.where(in_policy_u, 0, 1), np.where(in_policy_u, 2, 3))
+    return np.bincount(index_u * 4 + cell_u, minlength=4 * len(problems)).reshape(-1, 4)
+
+
+def _check_floor(k: int, confidence: float) -> None:
+    if k < 1:
+        raise ConfigError(f"k must be at least 1, got {k}")
+    if not 0 < confidence < 1:
+        raise ConfigError(f"confidence must lie strictly between 0 and 1, got {confidence}")

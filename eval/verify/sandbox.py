@@ -1,0 +1,377 @@
+"""A process that can hurt nobody: Linux namespaces around code nobody has read.
+
+`spawn` runs a function as process 1 of new user, mount, pid, network, ipc and uts namespaces. It sees a read-only
+root made only of the folders it was given, one small writable scratch folder (memory, gone afterwards), no network, no
+other process, no capability and an empty environment; when it ends, the kernel kills whatever it left running.
+
+Works as root and as an ordinary user, where the kernel (5.14 or newer) allows user namespaces. As root the process becomes
+host user 65534, because limits on processes do not bind root. Landlock is not used: it leaves chmod, utime and UDP
+open. `unavailable` says what is missing by trying it; callers refuse to run untrusted code then, unless told otherwise.
+"""
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import resource
+import select
+import signal
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["SCRATCH", "Limits", "SandboxError", "interpreter_paths", "kill_and_reap", "set_limits", "spawn", "unavailable"]
+
+SCRATCH = "/tmp"  # where the writable folder appears inside
+
+CLONE_FLAGS = 0x10000000 | 0x00020000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000  # user mnt pid net ipc uts
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+MOUNT_SETATTR, AT_EMPTY_PATH, AT_RECURSIVE = 442, 0x1000, 0x8000
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 4, 24, 38, 36
+CAPABILITY_VERSION_3 = 0x20080522
+NOBODY = 65534
+DEVICES = ("null", "zero", "full", "random", "urandom")
+
+
+class SandboxError(OSError):
+    """The sandbox could not be built; nothing was run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Ceilings of every process inside; `processes` counts all of them together, threads included."""
+
+    cpu_seconds: int = 60
+    memory_bytes: int = 1 << 30
+    processes: int = 16
+    file_bytes: int = 16 << 20
+    open_files: int = 64
+    scratch_bytes: int = 32 << 20
+
+
+def spawn(main: Callable[[], None], *, readable: Iterable[str], limits: Limits, keep: Sequence[int] = ()) -> int:
+    """Run `main` confined and return the pid of the process that waits for it and ends with its exit code.
+
+    Only the file descriptors in `keep` stay open inside. The caller must have one thread, and kills the sandbox by killing
+    the returned pid (or by dying). Raises SandboxError if anything could not be set up.
+    """
+    libc()
+    sources = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in minimal(readable)}
+    report_r, report_w = os.pipe()
+    mapped_r, mapped_w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(report_r)
+        os.close(mapped_w)
+        _outer(main, sources, limits, tuple(keep), mapped_r, report_w)
+    os.close(report_w)
+    os.close(mapped_r)
+    for fd in sources.values():
+        os.close(fd)
+    try:
+        _hand_over_ids(pid, report_r, mapped_w)
+    except OSError as error:
+        kill_and_reap(pid)
+        raise error if isinstance(error, SandboxError) else SandboxError(f"user namespace: {error}") from error
+    finally:
+        os.close(report_r)
+        os.close(mapped_w)
+    return pid
+
+
+def _hand_over_ids(pid: int, report_r: int, mapped_w: int) -> None:
+    """The parent's half: give the child its user ids once it is in its namespace, then wait until it runs or fails."""
+    if os.read(report_r, 1) != b"u":
+        raise SandboxError("user namespaces are not permitted here")
+    two = _write_maps(pid)
+    os.write(mapped_w, b"2" if two else b"1")
+    message = b""
+    while block := os.read(report_r, 4096):
+        message += block
+    if message:
+        raise SandboxError(message.decode(errors="replace"))
+
+
+def _write_maps(pid: int) -> bool:
+    """Map user 0 inside to us; as root also 1 inside to nobody. Says whether the second exists."""
+    base = Path(f"/proc/{pid}")
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        with contextlib.suppress(PermissionError):
+            (base / "gid_map").write_text(f"0 {gid} 1\n1 {NOBODY} 1\n")
+            (base / "uid_map").write_text(f"0 {uid} 1\n1 {NOBODY} 1\n")
+            return True
+    (base / "setgroups").write_text("deny")
+    (base / "gid_map").write_text(f"0 {gid} 1\n")
+    (base / "uid_map").write_text(f"0 {uid} 1\n")
+    return False
+
+
+def _outer(
+    main: Callable[[], None],
+    sources: dict[str, int],
+    limits: Limits,
+    keep: tuple[int, ...],
+    mapped_r: int,
+    report_w: int,
+) -> NoReturn:
+    """The child: enter the namespaces, build the root, fork process 1, wait for it, end as it did."""
+    code = 70
+    try:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()
+        call("unshare", CLONE_FLAGS)
+        os.write(report_w, b"u")
+        two_users = os.read(mapped_r, 1) == b"2"
+        os.setresgid(0, 0, 0)
+        os.setresuid(0, 0, 0)
+        _close_doors()
+        _build_root(sources, limits)
+        alive_r, alive_w = os.pipe()
+        inner = os.fork()
+        if inner == 0:
+            os.close(alive_w)
+            _inner(main, limits, keep, two_users, alive_r, report_w)
+        os.close(report_w)
+        _redirect_standard_streams()
+        _close_all_but((alive_w,))
+        code = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
+        code = code if code >= 0 else 128 - code
+    except BaseException as error:  # nothing may return into the caller's stack in this forked child
+        _tell(report_w, error)
+    os._exit(code)
+
+
+def _inner(
+    main: Callable[[], None], limits: Limits, keep: tuple[int, ...], two_users: bool, alive_r: int, report_w: int
+) -> NoReturn:
+    """Process 1: give up every privilege, then run `main`."""
+    code = 70
+    try:
+        _redirect_standard_streams()
+        _close_all_but((*keep, alive_r, report_w))
+        if two_users:
+            os.setgroups([])
+            os.setresgid(1, 1, 1)
+            os.setresuid(1, 1, 1)
+        _drop_capabilities()
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if select.select([alive_r], [], [], 0)[0]:  # the waiting process died before the line above
+            os._exit(70)
+        prctl(PR_SET_DUMPABLE, 0)  # the code under test shares our user: it must not read or trace process 1
+        os.environ.clear()
+        set_limits(limits)
+        os.chdir(SCRATCH)
+        os.close(report_w)
+        report_w = -1
+        main()
+        code = 0
+    except BaseException as error:  # as above: a forked child must end here
+        _tell(report_w, error)
+    os._exit(code)
+
+
+def _tell(report_w: int, error: BaseException) -> None:
+    with contextlib.suppress(OSError):
+        os.write(report_w, f"{type(error).__name__}: {error}".encode()[:4000])
+
+
+def _close_doors() -> None:
+    """Best effort: no namespaces inside the namespace, no System V shared memory (it outlives address-space limits)."""
+    for name in ("user/max_user_namespaces", "kernel/shmall", "kernel/shmmni"):
+        with contextlib.suppress(OSError):
+            Path("/proc/sys", name).write_text("0")
+
+
+def _build_root(sources: dict[str, int], limits: Limits) -> None:
+    """A new root in memory holding read-only binds of `sources`, a few devices and the scratch folder; then move into it."""
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    root = "/tmp"
+    mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+    for path, fd in sources.items():
+        _bind(fd, path, root)
+    os.makedirs(f"{root}/dev", exist_ok=True)
+    for name in DEVICES:
+        device = os.open(f"/dev/{name}", os.O_PATH)
+        Path(f"{root}/dev/{name}").touch()
+        mount(f"/proc/self/fd/{device}", f"{root}/dev/{name}", None, MS_BIND)
+        os.close(device)
+    os.makedirs(root + SCRATCH, exist_ok=True)
+    mount("tmpfs", root + SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, f"size={limits.scratch_bytes},nr_inodes=4096,mode=1777")
+    os.chdir(root)
+    call("pivot_root", b".", b".")
+    call("umount2", b".", MNT_DETACH)
+    mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    os.chdir("/")
+    call("sethostname", b"sandbox", 7)
+
+
+def _bind(fd: int, path: str, root: str) -> None:
+    """Show the file or folder behind `fd` at `path` under the new root, read-only all the way down."""
+    target = Path(root + path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISDIR(mode):
+        target.mkdir(exist_ok=True)
+    else:
+        target.touch()
+    mount(f"/proc/self/fd/{fd}", str(target), None, MS_BIND | MS_REC)
+    attributes = struct.pack("=QQQQ", ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, 0, 0, 0)
+    call("syscall", MOUNT_SETATTR, -100, os.fsencode(target), AT_RECURSIVE, attributes, len(attributes))
+
+
+def minimal(paths: Iterable[str]) -> list[str]:
+    """Existing absolute paths, symbolic links of a single level kept as themselves, none inside another."""
+    kept: list[str] = []
+    for path in sorted({os.path.abspath(p) for p in paths if os.path.exists(p)}):
+        if path == "/":
+            raise ValueError("the whole file system cannot be shown to a sandbox")
+        if not any(path == k or path.startswith(k + "/") for k in kept):
+            kept.append(path)
+    return kept
+
+
+def interpreter_paths() -> list[str]:
+    """What a bare Python needs to be readable: its own installation and the system's shared libraries."""
+    system = ["/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"]
+    return [*system, os.path.realpath(sys.base_prefix), os.path.dirname(os.path.realpath(sys.executable))]
+
+
+def set_limits(limits: Limits) -> None:
+    values = {
+        resource.RLIMIT_CPU: limits.cpu_seconds,
+        resource.RLIMIT_AS: limits.memory_bytes,
+        resource.RLIMIT_NPROC: limits.processes,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, wanted in values.items():
+        hard = resource.getrlimit(kind)[1]
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(kind, (value, value))
+
+
+def _drop_capabilities() -> None:
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    for capability in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # past the last one this kernel knows
+                break
+            if error.errno != errno.EPERM:  # EPERM: switching users took the right to drop, and the capabilities with it
+                raise
+    header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
+    call("capset", header, bytes(24))
+
+
+def _redirect_standard_streams() -> None:
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    if null > 2:
+        os.close(null)
+
+
+def _close_all_but(keep: Sequence[int]) -> None:
+    low = 3
+    for fd in sorted(fd for fd in set(keep) if fd >= 3):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, 1 << 16)
+
+
+def kill_and_reap(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+@functools.cache
+def unavailable() -> str | None:
+    """None if the sandbox works here (tried for real, in a helper process with one thread), else the reason."""
+    import subprocess  # only here: workers import this module and never need it
+
+    if sys.platform != "linux":
+        return f"it needs Linux namespaces, this is {sys.platform}"
+    code = "from offleash.eval.verify.sandbox import probe; probe()"
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return "the trial did not end within 60 s"
+    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+
+
+def probe() -> None:
+    """Build a sandbox, check from inside that it holds, and exit with the result."""
+    reader, writer = os.pipe()
+
+    def main() -> None:
+        os.write(writer, ", ".join(faults()).encode() or b"ok")
+
+    pid = spawn(main, readable=interpreter_paths(), limits=Limits(processes=1), keep=[writer])
+    os.close(writer)
+    found = os.read(reader, 4096).decode()
+    os.waitpid(pid, 0)
+    if found != "ok":
+        sys.exit(f"the sandbox does not hold: {found or 'it died'}")
+
+
+def faults() -> list[str]:
+    """What a process in a sandbox with `processes=1` can do and should not."""
+    found = []
+    if os.getpid() != 1:
+        found.append("it shares the host's processes")
+    with contextlib.suppress(OSError):
+        os.close(os.open("/probe", os.O_CREAT | os.O_WRONLY))
+        found.append("the root is writable")
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
+        probe_socket.connect(("192.0.2.1", 9))
+        found.append("there is a network")
+    with contextlib.suppress(OSError):
+        if os.fork() == 0:
+            os._exit(0)
+        found.append("the limit on processes does not hold")
+    return found
+
+
+@functools.cache
+def libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def call(name: str, *arguments: int | bytes | None) -> int:
+    """A libc function that returns -1 and sets errno on failure."""
+    result = int(getattr(libc(), name)(*arguments))
+    if result == -1:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+    return result
+
+
+def prctl(option: int, value: int) -> None:
+    call("prctl", option, value, 0, 0, 0)
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    try:
+        call(
+            "mount",
+            None if source is None else os.fsencode(source),
+            os.fsencode(target),
+            None if kind is None else kind.encode(),
+            flags,
+            data.encode() or None,
+        )
+    except OSError as error:
+        raise OSError(error.errno, f"mount {source} on {target}: {os.strerror(error.errno or 0)}") from error

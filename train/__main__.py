@@ -1,0 +1,20 @@
+"""`accelerate launch -m offleash.train --config recipes/lab.yaml`"""
+
+import sys
+
+
+def main() -> int:
+    from offleash.eval.errors import OffleashError
+    from offleash.train.config import load_recipe
+    from offleash.train.grpo import run
+
+    try:
+        run(load_recipe(sys.argv[1:]))
+    except OffleashError as error:
+        print(f"offleash: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""A recipe: one flat YAML whose keys are ours, TRL's GRPOConfig's and TRL's ModelConfig's, each also a flag.
+
+Unknown keys are refused by name, in the file and on the command line; the resolved values are saved beside the results.
+"""
+
+import difflib
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import yaml
+from trl import GRPOConfig, ModelConfig, TrlParser
+
+from offleash import recipes
+from offleash.eval.atomic import write_whole
+from offleash.eval.errors import ConfigError
+
+__all__ = ["LAB_MODEL", "Recipe", "RunConfig", "load_recipe", "save_resolved"]
+
+LAB_MODEL = "lab"
+RECIPES = Path(recipes.__path__[0])
+
+
+@dataclass
+class RunConfig:
+    """What Offleash adds to TRL's keys."""
+
+    task: str = field(metadata={"help": "Task name (countdown, ...) or your own as `module:Class`."})
+    train_args: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={"help": "Arguments of the task for the training problems, as a mapping (JSON on the command line)."},
+    )
+    probe_args: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={"help": "Arguments of the task for the held-out probe problems, which nothing may train on."},
+    )
+    resume: bool = field(
+        default=False,
+        metadata={"help": "Continue from the last whole checkpoint in output_dir; start afresh if there is none."},
+    )
+    monitor_every: int = field(default=50, metadata={"help": "Steps between support measurements; 0 switches it off."})
+    monitor_k: int = field(default=64, metadata={"help": "Samples per probe problem at each measurement."})
+    monitor_score_k: int = field(
+        default=16, metadata={"help": "Of those, how many are scored for token entropy and KL to the base."}
+    )
+    monitor_batch_size: int = field(default=256, metadata={"help": "Sequences generated at once, per process."})
+    monitor_seed: int = field(default=0, metadata={"help": "Seed of the monitor's own samples."})
+    monitor_temperature: float | None = field(default=None, metadata={"help": "Default: the training temperature."})
+    monitor_top_p: float | None = field(default=None, metadata={"help": "Default: the training top_p."})
+    monitor_max_new_tokens: int | None = field(default=None, metadata={"help": "Default: max_completion_length."})
+    monitor_base_pools: str | None = field(
+        default=None,
+        metadata={"help": "Where base pools are kept and found again. Default: base-pools beside output_dir."},
+    )
+    rollout_metrics: bool = field(default=True, metadata={"help": "Log what the training rollouts show for free."})
+    guards: list[str] = field(
+        default_factory=list, metadata={"help": "Rules such as 'srr < 0.9' (stop) or 'best sds' (mark a checkpoint)."}
+    )
+
+    def __post_init__(self) -> None:
+        self.train_args = _mapping("train_args", self.train_args)
+        self.probe_args = _mapping("probe_args", self.probe_args)
+        for name in ("monitor_k", "monitor_score_k", "monitor_batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.monitor_every < 0:
+            raise ConfigError(f"monitor_every must be 0 (off) or more, got {self.monitor_every}")
+
+
+class _Parser(TrlParser):
+    """argparse prints hundreds of flags before an error; one line is enough."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (--help lists every key)")
+
+
+class Recipe(NamedTuple):
+    run: RunConfig
+    training: GRPOConfig
+    model: ModelConfig
+
+
+def load_recipe(args: Sequence[str]) -> Recipe:
+    """Parse `--config FILE` and flags; a flag wins over the file, the file over defaults."""
+    parser = _Parser(
+        (RunConfig, GRPOConfig, ModelConfig),
+        prog="offleash.train",
+        allow_abbrev=False,
+        description="GRPO with a KL leash and live support metrics. Keys are those of a recipe (see recipes/), "
+        "of TRL's GRPOConfig and of TRL's ModelConfig.",
+        epilog="example: accelerate launch -m offleash.train --config recipes/lab.yaml --seed 1 --resume",
+    )
+    parser.add_argument("--config", help="The recipe: a YAML file, or the name of one that ships with Offleash (lab).")
+    known = {action.dest for action in parser._actions}
+    path, args = _take_config(list(args))
+    if path is not None:
+        values = _read_yaml(path)
+        _refuse_unknown(set(values) - (known - {"config", "help"}), known, f"in {path}")
+        parser.set_defaults_with_config(**values)
+    try:
+        run, training, model, namespace, rest = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"the configuration cannot be used: {error}") from error
+    _refuse_unknown({word.split("=")[0].lstrip("-") for word in rest if word.startswith("--")}, known, "as a flag")
+    if rest:
+        raise ConfigError(f"these words on the command line belong to no flag: {' '.join(rest)}")
+    del namespace
+    if model.model_name_or_path is None:
+        raise ConfigError("model_name_or_path is missing: name a model folder, a hub id, or `lab` for the embedded one")
+    if model.model_name_or_path == LAB_MODEL:
+        model.model_name_or_path = str(RECIPES / "lab" / "base")
+    return Recipe(run, training, model)
+
+
+def save_resolved(recipe: Recipe, path: Path) -> None:
+    """Write every effective value, defaults included, so that a run explains itself."""
+    training = recipe.training.to_dict()
+    values = {
+        **{f.name: getattr(recipe.run, f.name) for f in fields(recipe.run)},
+        **{f.name: getattr(recipe.model, f.name) for f in fields(recipe.model)},
+        **{f.name: training[f.name] for f in fields(recipe.training) if f.name in training},
+    }
+    text = yaml.safe_dump(json.loads(json.dumps(values, default=str)), sort_keys=True, allow_unicode=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text.encode())
+
+
+def _take_config(args: list[str]) -> tuple[Path | None, list[str]]:
+    """Remove `--config X` or `--config=X` from the words; a name without a file is looked up among shipped recipes."""
+    for i, word in enumerate(args):
+        if word == "--config":
+            if i + 1 == len(args):
+                raise ConfigError("--config needs a file")
+            name, rest = args[i + 1], args[:i] + args[i + 2 :]
+        elif word.startswith("--config="):
+            name, rest = word.removeprefix("--config="), args[:i] + args[i + 1 :]
+        else:
+            continue
+        shipped = RECIPES / (name if name.endswith(".yaml") else f"{name}.yaml")
+        path = next((p for p in (Path(name), shipped, RECIPES.parent / name) if p.is_file()), None)
+        if path is None:
+            names = ", ".join(sorted(p.relative_to(RECIPES).as_posix() for p in RECIPES.rglob("*.yaml")))
+            raise ConfigError(f"no recipe {name!r}: not a file here, nor one that ships with Offleash ({names})")
+        return path, rest
+    return None, args
+
+
+class _UniqueLoader(yaml.SafeLoader):
+    """YAML keeps the last of two equal keys in silence; a recipe that says a thing twice is refused instead."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise ConfigError(f"{key!r} stands twice (line {key_node.start_mark.line + 1})")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(), _UniqueLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ConfigError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a recipe is a mapping of keys to values, got {type(values).__name__}")
+    return {str(key): value for key, value in values.items()}
+
+
+def _refuse_unknown(unknown: set[str], known: set[str], where: str) -> None:
+    if not unknown:
+        return
+    hints = []
+    for key in sorted(unknown):
+        close = difflib.get_close_matches(key, known, n=1)
+        hints.append(f"{key} (did you mean {close[0]}?)" if close else key)
+    raise ConfigError(f"unknown key{'s' if len(hints) > 1 else ''} {where}: {', '.join(hints)}")
+
+
+def _mapping(name: str, value: dict[str, Any] | str | None) -> dict[str, Any]:
+    try:
+        parsed = json.loads(value) if isinstance(value, str) else value or {}
+    except json.JSONDecodeError as error:
+        raise ConfigError(f'{name} must be JSON such as \'{{"n": 64}}\', got {value!r} ({error})') from error
+    if not isinstance(parsed, dict):
+        raise ConfigError(f"{name} must be a mapping, got {value!r}")
+    return parsed

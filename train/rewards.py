@@ -1,0 +1,42 @@
+"""A verifier as TRL's reward: 1 for a correct completion, 0 for a wrong one, None where the verifier itself failed."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from offleash.eval.tasks import Problem, Task, completion_text
+
+__all__ = ["VerifierReward"]
+
+
+class VerifierReward:
+    """TRL calls it with the local rank's completions and every dataset column; `problem_id` names the problem.
+
+    A verifier failure (timeout, error) gives None, which TRL leaves out of the group's baseline: it is never "wrong".
+    A completion that does not end in one of `end_token_ids` was cut off at the length limit.
+    """
+
+    __name__ = "correct"
+
+    def __init__(self, task: Task, end_token_ids: Collection[int]) -> None:
+        self.task = task
+        self.end_token_ids = frozenset(end_token_ids)
+        self.problems: dict[str, Problem] = {problem.id: problem for problem in task.problems}
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[str | list[dict[str, Any]]],
+        completion_ids: Sequence[Sequence[int]],
+        problem_id: Sequence[str],
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        del prompts, columns
+        truncated = [not ids or ids[-1] not in self.end_token_ids for ids in completion_ids]
+        verdicts = self.task.verify(
+            [self.problems[i] for i in problem_id], [completion_text(c) for c in completions], truncated
+        )
+        failed = [verdict.status in ("timeout", "error") for verdict in verdicts]
+        if log_metric is not None:
+            log_metric("verify/failed", sum(failed) / max(len(failed), 1))
+        return [None if bad else float(v.correct) for v, bad in zip(verdicts, failed, strict=True)]
