@@ -14,6 +14,7 @@ __all__ = ["beta_cdf", "beta_quantile"]
 Floats = NDArray[np.float64]
 
 _TINY = 1e-300
+_CLOSE = 1e-14  # a few units in the last place: rounding keeps the last factor from ever being exactly 1
 _STEPS = 20_000  # the fraction needs O(sqrt(max(a, b))) of them
 
 
@@ -55,9 +56,11 @@ def _log_beta(a: Floats, b: Floats) -> Floats:
 
 
 def _fraction(a: Floats, b: Floats, x: Floats) -> Floats:
+    result = np.empty_like(x)
+    going = np.arange(x.size)  # most entries converge in a few steps and leave
     c = np.ones_like(x)
     d = _invert(1 - (a + b) * x / (a + 1))
-    value = d.copy()
+    value = d
     for m in range(1, _STEPS):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         d, c = _invert(1 + even * d), _away_from_zero(1 + even / c)
@@ -65,8 +68,13 @@ def _fraction(a: Floats, b: Floats, x: Floats) -> Floats:
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         d, c = _invert(1 + odd * d), _away_from_zero(1 + odd / c)
         value = value * d * c
-        if np.all(np.abs(d * c - 1) < 1e-15):
-            return value
+        done = np.abs(d * c - 1) < _CLOSE
+        if np.any(done):
+            result[going[done]] = value[done]
+            going = going[~done]
+            a, b, x, c, d, value = (array[~done] for array in (a, b, x, c, d, value))
+        if going.size == 0:
+            return result
     raise ArithmeticError("the continued fraction of the incomplete beta function did not converge")
 
 

@@ -118,7 +118,7 @@ def _add_listed(
         unit = unit_of.get((problem, answer))
         if unit is None:
             raise PoolError(
-                f"problem {counts.problem_ids[problem]!r}: {count} samples with answer {answer!r:.80} are marked correct, "
+                f"problem {counts.problem_ids[problem]!r}: {count} samples answering {answer!r:.80} are marked correct "
                 "but its list of correct answers does not have it; the task's verifier and its list disagree"
             )
         hits_u[unit] += count

@@ -106,9 +106,10 @@ def _safetensors_entries(path: Path) -> list[tuple[str, tuple[str, list[int], in
     """(name, (dtype, shape, first byte, last byte + 1)) of every tensor; the file is 8 bytes of length, JSON, bytes."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if not 0 < length <= path.stat().st_size - 8:
-            raise ConfigError(f"{path} is not a whole safetensors file: download or save it again")
-        header = json.loads(file.read(length))
+        try:
+            header = json.loads(file.read(min(length, path.stat().st_size)))
+        except ValueError as error:
+            raise ConfigError(f"{path} is not a whole safetensors file: download or save it again") from error
     header.pop("__metadata__", None)
     first = 8 + length
     return [
@@ -137,5 +138,10 @@ def _hash_adapter_config(digest: Any, folder: Path) -> None:
     path = folder / "adapter_config.json"
     if path.is_file():
         config = json.loads(path.read_text(encoding="utf-8"))
-        kept = {key: value for key, value in config.items() if key not in _ADAPTER_BOOKKEEPING}
+        # PEFT keeps names of modules as sets, whose order changes from save to save.
+        kept = {
+            key: sorted(value, key=canonical_json) if isinstance(value, list) else value
+            for key, value in config.items()
+            if key not in _ADAPTER_BOOKKEEPING
+        }
         digest.update(canonical_json(kept).encode())

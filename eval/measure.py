@@ -16,7 +16,15 @@ from offleash.eval.passk import pass_at_k
 from offleash.eval.pool import Hits, Pool
 from offleash.eval.support import dynamics, floor
 
-__all__ = ["STABLE_HITS", "Change", "changes", "powers_of_two", "sample_metrics", "support_metrics", "token_entropy_tag"]
+__all__ = [
+    "STABLE_HITS",
+    "Change",
+    "changes",
+    "powers_of_two",
+    "sample_metrics",
+    "support_metrics",
+    "token_entropy_tag",
+]
 
 STABLE_HITS = 5
 """A unit hit this often on one side and missed on the other is hardly noise (probability .03 at equal budgets)."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -114,6 +115,8 @@ def _arrow_array(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
             return values.cast(kind.value_type).dictionary_encode()
         return values.cast(kind)
     try:
+        if pa.types.is_dictionary(kind) and isinstance(values, np.ndarray):
+            return pa.array(values, type=kind.value_type).dictionary_encode()
         return pa.array(values, type=kind)
     except UnicodeEncodeError:
         return pa.array([valid_text(value) if isinstance(value, str) else value for value in values], type=kind)
@@ -152,15 +155,18 @@ def read_part(path: Path, columns: Sequence[str], spec: str) -> Iterator[pa.Reco
     try:
         with pq.ParquetFile(path, read_dictionary=["answer"], page_checksum_verification=True) as part:
             _check_part(path, part, spec)
-            yield from part.iter_batches(size, columns=list(columns))
-    except (pa.ArrowException, OSError) as error:
+            for batch in part.iter_batches(size, columns=list(columns)):
+                batch.validate(full=True)
+                yield batch
+    # Besides arrow's own, what its Python layer raises on a mangled footer.
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         reason = str(error).splitlines()[0]
-        raise PoolError(f"{path} is damaged ({reason}); delete it and resume to draw its samples again") from error
+        raise PoolError(f"{path} is damaged ({reason}): move it away and resume to draw its samples again") from error
 
 
 def _check_part(path: Path, part: Any, spec: str) -> None:
-    absent = [name for name in SCHEMA.names if name not in part.schema_arrow.names]
-    if absent:
-        raise PoolError(f"{path} lacks the columns {', '.join(absent)}: it was not written by this pool; move it away")
-    if (part.schema_arrow.metadata or {}).get(_SPEC_KEY) != spec.encode():
+    schema = part.schema_arrow
+    if schema.names != SCHEMA.names or any(schema.field(f.name).type != f.type for f in SCHEMA if f.name != "answer"):
+        raise PoolError(f"{path} does not have the columns of a part ({', '.join(SCHEMA.names)}): move it away")
+    if (schema.metadata or {}).get(_SPEC_KEY) != spec.encode():
         raise PoolError(f"{path} was drawn for another pool (its fingerprint differs): move it away")

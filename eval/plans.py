@@ -7,8 +7,8 @@ success.
 
 Unbiased pass@k of the stopped experiment (Girshick, Mosteller and Savage 1946, "Unbiased estimates for certain binomial
 sampling problems"): every sequence of draws that ends at the same stopping point (m draws, s successes) is equally
-likely, whatever the true rate. "The first k draws all fail" has probability (1-rate)^k, and for k <= cap the plan always
-draws far enough to see whether it happened. Its chance given the stopping point is therefore unbiased:
+likely, whatever the true rate. "The first k draws all fail" has probability (1-rate)^k, and for k <= cap the plan
+always draws far enough to see whether it happened. Its chance given the stopping point is therefore unbiased:
 
     (paths to the stopping point that start with k failures) / (all paths to it),
 

@@ -41,6 +41,9 @@ def run(recipe: Recipe) -> GRPOTrainer | None:
     trainer = build_trainer(recipe)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(folder / "final"))
+    # Ranks that leave one by one break each other's connections, and a run that ended well would exit with an abort.
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.end_training()
     return trainer
 
 

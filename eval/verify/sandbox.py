@@ -26,7 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["SCRATCH", "Limits", "SandboxError", "interpreter_paths", "kill_and_reap", "set_limits", "spawn", "unavailable"]
+__all__ = [
+    "SCRATCH",
+    "Limits",
+    "SandboxError",
+    "interpreter_paths",
+    "kill_and_reap",
+    "set_limits",
+    "spawn",
+    "unavailable",
+]
 
 SCRATCH = "/tmp"  # where the writable folder appears inside
 
@@ -64,18 +73,16 @@ def spawn(main: Callable[[], None], *, readable: Iterable[str], limits: Limits, 
     the returned pid (or by dying). Raises SandboxError if anything could not be set up.
     """
     libc()
-    sources = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in minimal(readable)}
+    paths = minimal(readable)
     report_r, report_w = os.pipe()
     mapped_r, mapped_w = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(report_r)
         os.close(mapped_w)
-        _outer(main, sources, limits, tuple(keep), mapped_r, report_w)
+        _outer(main, paths, limits, tuple(keep), mapped_r, report_w)
     os.close(report_w)
     os.close(mapped_r)
-    for fd in sources.values():
-        os.close(fd)
     try:
         _hand_over_ids(pid, report_r, mapped_w)
     except OSError as error:
@@ -117,7 +124,7 @@ def _write_maps(pid: int) -> bool:
 
 def _outer(
     main: Callable[[], None],
-    sources: dict[str, int],
+    paths: list[str],
     limits: Limits,
     keep: tuple[int, ...],
     mapped_r: int,
@@ -126,7 +133,7 @@ def _outer(
     """The child: enter the namespaces, build the root, fork process 1, wait for it, end as it did."""
     code = 70
     try:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         os.setsid()
         call("unshare", CLONE_FLAGS)
         os.write(report_w, b"u")
@@ -134,7 +141,7 @@ def _outer(
         os.setresgid(0, 0, 0)
         os.setresuid(0, 0, 0)
         _close_doors()
-        _build_root(sources, limits)
+        _build_root(paths, limits)
         alive_r, alive_w = os.pipe()
         inner = os.fork()
         if inner == 0:
@@ -163,7 +170,7 @@ def _inner(
             os.setresgid(1, 1, 1)
             os.setresuid(1, 1, 1)
         _drop_capabilities()
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         if select.select([alive_r], [], [], 0)[0]:  # the waiting process died before the line above
             os._exit(70)
         prctl(PR_SET_DUMPABLE, 0)  # the code under test shares our user: it must not read or trace process 1
@@ -191,21 +198,17 @@ def _close_doors() -> None:
             Path("/proc/sys", name).write_text("0")
 
 
-def _build_root(sources: dict[str, int], limits: Limits) -> None:
-    """A new root in memory holding read-only binds of `sources`, a few devices and the scratch folder; then move into it."""
+def _build_root(paths: list[str], limits: Limits) -> None:
+    """A new root in memory holding read-only binds of `paths`, a few devices and the scratch folder; then move into it."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    root = "/tmp"
+    root = "/tmp"  # covered below: what lies under it is reached through the descriptors
+    sources = {path: os.open(path, os.O_PATH) for path in [*paths, *(f"/dev/{name}" for name in DEVICES)]}
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
-    for path, fd in sources.items():
+    os.mkdir(root + SCRATCH)
+    options = f"size={limits.scratch_bytes},nr_inodes=4096,mode=1777"
+    mount("tmpfs", root + SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, options)
+    for path, fd in sources.items():  # after the scratch folder: some may lie inside it
         _bind(fd, path, root)
-    os.makedirs(f"{root}/dev", exist_ok=True)
-    for name in DEVICES:
-        device = os.open(f"/dev/{name}", os.O_PATH)
-        Path(f"{root}/dev/{name}").touch()
-        mount(f"/proc/self/fd/{device}", f"{root}/dev/{name}", None, MS_BIND)
-        os.close(device)
-    os.makedirs(root + SCRATCH, exist_ok=True)
-    mount("tmpfs", root + SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, f"size={limits.scratch_bytes},nr_inodes=4096,mode=1777")
     os.chdir(root)
     call("pivot_root", b".", b".")
     call("umount2", b".", MNT_DETACH)
@@ -224,7 +227,8 @@ def _bind(fd: int, path: str, root: str) -> None:
     else:
         target.touch()
     mount(f"/proc/self/fd/{fd}", str(target), None, MS_BIND | MS_REC)
-    attributes = struct.pack("=QQQQ", ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, 0, 0, 0)
+    nodev = 0 if stat.S_ISCHR(mode) else ATTR_NODEV
+    attributes = struct.pack("=QQQQ", ATTR_RDONLY | ATTR_NOSUID | nodev, 0, 0, 0)
     call("syscall", MOUNT_SETATTR, -100, os.fsencode(target), AT_RECURSIVE, attributes, len(attributes))
 
 
@@ -268,7 +272,9 @@ def _drop_capabilities() -> None:
         except OSError as error:
             if error.errno == errno.EINVAL:  # past the last one this kernel knows
                 break
-            if error.errno != errno.EPERM:  # EPERM: switching users took the right to drop, and the capabilities with it
+            if (
+                error.errno != errno.EPERM
+            ):  # EPERM: switching users took the right to drop, and the capabilities with it
                 raise
     header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
     call("capset", header, bytes(24))
@@ -304,9 +310,8 @@ def unavailable() -> str | None:
 
     if sys.platform != "linux":
         return f"it needs Linux namespaces, this is {sys.platform}"
-    code = "from offleash.eval.verify.sandbox import probe; probe()"
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-I", __file__], capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
         return "the trial did not end within 60 s"
     return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no reason given"])[-1]
@@ -352,7 +357,8 @@ def libc() -> ctypes.CDLL:
 
 def call(name: str, *arguments: int | bytes | None) -> int:
     """A libc function that returns -1 and sets errno on failure."""
-    result = int(getattr(libc(), name)(*arguments))
+    converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    result = int(getattr(libc(), name)(*converted))
     if result == -1:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
@@ -361,6 +367,12 @@ def call(name: str, *arguments: int | bytes | None) -> int:
 
 def prctl(option: int, value: int) -> None:
     call("prctl", option, value, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill us when the thread that forked us ends. Only for children of processes with one thread."""
+    if sys.platform == "linux":
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
@@ -375,3 +387,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
         )
     except OSError as error:
         raise OSError(error.errno, f"mount {source} on {target}: {os.strerror(error.errno or 0)}") from error
+
+
+if __name__ == "__main__":
+    probe()

@@ -201,7 +201,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=BASE, help="folder of the model")
     parser.add_argument("--evaluate", action="store_true", help="measure the model in --out, train nothing")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights, examples and evaluation draws")
-    parser.add_argument("--steps", type=int, default=1200, help="optimizer steps")
+    parser.add_argument("--steps", type=int, default=800, help="optimizer steps")
     parser.add_argument("--batch", type=int, default=128, help="examples per step")
     parser.add_argument("--lr", type=float, default=2e-3, help="peak learning rate of the one-cycle schedule")
     parser.add_argument("--train-problems", type=int, default=20_000, help="problems of the train split to draw from")

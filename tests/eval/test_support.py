@@ -281,7 +281,8 @@ def test_sds_is_the_harmonic_mean_of_srr_and_ndr() -> None:
 
 
 def test_hits_that_are_not_counts_are_refused() -> None:
-    for base, policy in [([1, 2], [1]), ([-1], [0]), ([0.5], [0]), ([[1]], [[1]])]:
+    cases: list[tuple[list, list]] = [([1, 2], [1]), ([-1], [0]), ([0.5], [0]), ([[1]], [[1]])]
+    for base, policy in cases:
         with pytest.raises(ConfigError):
             dynamics(base, policy)
     with pytest.raises(ConfigError):

@@ -1,0 +1,650 @@
+"""What a formula is worth: a small LaTeX reader and an exact evaluator, bounded in time and memory by construction.
+
+Two formulas are the same if they have the same value: exact fractions where possible, 60 digits otherwise; formulas with
+variables are compared by their values at fixed points drawn from the variables' names (Schwartz-Zippel: different
+rational functions agree at a random point with negligible probability). The result is a key that depends on nothing but the
+formula, costs microseconds, and needs no sympy. What the reader does not understand it refuses; it never guesses.
+"""
+
+import functools
+import hashlib
+import math
+import re
+import threading
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from mpmath.ctx_mp import MPContext
+
+__all__ = ["Reading", "TooLarge", "Unreadable", "read", "read_equation"]
+
+MAX_CHARS, MAX_DEPTH, MAX_DIGITS, MAX_BITS = 600, 40, 400, 1 << 13
+WORKING_DIGITS, KEY_DIGITS, NOISE_DIGITS = 60, 20, 45
+POINTS = 4  # the last one negative
+PRIME = 9973  # denominator of the points: values never end in a decimal tie, so rounding is never ambiguous
+
+FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln exp".split()
+GREEK = (
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon "
+    "phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell"
+).split()
+UNKNOWN_FUNCTIONS = "fghFGHP"  # f(x) is an application, not a product
+TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d*)?|\.\d+)|(\\[a-zA-Z]+)|([a-zA-Z]+)|(.))", re.DOTALL)
+PLAIN_NAMES = {name: "\\" + name for name in [*FUNCTIONS, "sqrt", "pi"]}
+
+Node = tuple[Any, ...]
+Number = Any  # Fraction, or a complex number of the thread's mpmath context
+
+
+class Unreadable(ValueError):
+    """Not a formula this reader knows."""
+
+
+class TooLarge(ValueError):
+    """A formula whose size, or whose value, is over the limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A formula understood. `key` is equal for equal values; `exact` is the value if it is rational and has no variable.
+
+    `value` is the real value without variables, `decimal` whether it was written as a decimal fraction (and so may be
+    rounded), `positive` the key where every variable is positive.
+    """
+
+    key: str
+    symbols: tuple[str, ...]
+    exact: Fraction | None
+    value: Fraction | None
+    decimal: bool
+    positive: str
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def read(text: str) -> Reading | Literal["unreadable", "too large"]:
+    """The reading of a formula, or why there is none."""
+    try:
+        node = Parser(text).whole()
+        symbols = tuple(sorted(variables(node)))
+        return _constant(node) if not symbols else _function(node, symbols)
+    except TooLarge:
+        return "too large"
+    except (Unreadable, ZeroDivisionError, OverflowError, RecursionError):
+        return "unreadable"
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def read_equation(left: str, right: str) -> str | None:
+    """A key of the equation left = right that ignores the order of its sides and any constant factor, or None."""
+    try:
+        node = ("add", Parser(left).whole(), ("neg", Parser(right).whole()))
+        symbols = tuple(sorted(variables(node)))
+        if not symbols:
+            return None
+        values = [evaluate(node, point(symbols, index)) for index in range(POINTS)]
+        ratios = [show(divide(value, values[0]), KEY_DIGITS) for value in values[1:]]
+    except (TooLarge, Unreadable, ZeroDivisionError, OverflowError, RecursionError):
+        return None
+    return f"eq({' '.join(symbols)})#{digest('|'.join(ratios))}"
+
+
+def _constant(node: Node) -> Reading:
+    decimal = node[0] == "num" and node[2] or (node[0] == "neg" and node[1][0] == "num" and node[1][2])
+    return _of_value(evaluate(node, {}), bool(decimal))
+
+
+def _of_value(value: Number, decimal: bool) -> Reading:
+    value = snap(value)
+    if isinstance(value, Fraction):
+        key = fraction_key(value)
+        return Reading(key, (), value, value, decimal, key)
+    key = "≈" + show(value, KEY_DIGITS)
+    return Reading(key, (), None, None if value.imag else to_fraction(value.real), decimal, key)
+
+
+def _function(node: Node, symbols: tuple[str, ...]) -> Reading:
+    values = [evaluate(node, point(symbols, index)) for index in range(POINTS)]
+    shown = [show(value, KEY_DIGITS) for value in values]
+    if len(set(shown)) == 1:  # x - x + 2
+        return _of_value(values[0], False)
+    key = f"f({' '.join(symbols)})#{digest('|'.join(shown))}"
+    return Reading(key, symbols, None, None, False, digest("|".join(shown[:-1])))
+
+
+def fraction_key(value: Fraction) -> str:
+    """Readable while short; long numbers by their hash (hexadecimal: printing huge decimals is quadratic)."""
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > 256:
+        return "#" + digest(f"{value.numerator:x}/{value.denominator:x}") + "0000"
+    return str(value)
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+# Reading
+
+
+class Parser:
+    """Recursive descent over LaTeX or plain formulas."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_CHARS:
+            raise TooLarge(f"{len(text)} characters")
+        self.tokens = tokenize(text)
+        self.at = 0
+        self.depth = 0
+
+    def whole(self) -> Node:
+        if not self.tokens:
+            raise Unreadable("empty")
+        node = self.sum()
+        if self.at != len(self.tokens):
+            raise Unreadable(f"unexpected {self.tokens[self.at]!r}")
+        return node
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self) -> str:
+        token = self.peek()
+        if not token:
+            raise Unreadable("ended early")
+        self.at += 1
+        return token
+
+    def expect(self, token: str) -> None:
+        if self.take() != token:
+            raise Unreadable(f"expected {token}")
+
+    def sum(self) -> Node:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooLarge("nesting")
+        node = self.product()
+        while self.peek() in ("+", "-"):
+            sign = self.take()
+            right = self.product()
+            node = ("add", node, right if sign == "+" else ("neg", right))
+        self.depth -= 1
+        return node
+
+    def product(self) -> Node:
+        if self.peek() in ("+", "-"):
+            return self.product_after_sign()
+        node = self.power()
+        divided = False
+        while True:
+            token = self.peek()
+            if token in ("*", "\\cdot", "\\times"):
+                self.take()
+                node, divided = ("mul", node, self.signed()), False
+            elif token in ("/", "\\div"):
+                self.take()
+                node, divided = ("div", node, self.signed()), True
+            elif starts_factor(token):
+                if divided:
+                    raise Unreadable("1/2x can be read in two ways")
+                node = ("mul", node, self.power())
+            else:
+                return node
+
+    def product_after_sign(self) -> Node:
+        sign = self.take()
+        self.deeper()
+        node = self.product()
+        self.depth -= 1
+        return node if sign == "+" else ("neg", node)
+
+    def signed(self) -> Node:
+        negative = False
+        while self.peek() in ("+", "-"):
+            negative ^= self.take() == "-"
+        node = self.power()
+        return ("neg", node) if negative else node
+
+    def deeper(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooLarge("nesting")
+
+    def power(self) -> Node:
+        node = self.atom()
+        while self.peek() == "!":
+            self.take()
+            node = ("fact", node)
+        if self.peek() == "^":
+            self.take()
+            node = ("pow", node, self.exponent())
+            if self.peek() in ("^", "!"):
+                raise Unreadable("a^b^c without braces")
+        return node
+
+    def exponent(self) -> Node:
+        self.deeper()
+        negative = False
+        while self.peek() in ("+", "-"):
+            negative ^= self.take() == "-"
+        node = self.atom()
+        self.depth -= 1
+        return ("neg", node) if negative else node
+
+    def atom(self) -> Node:
+        token = self.take()
+        if token[0].isdigit() or token[0] == ".":
+            return self.number(token)
+        if token in CLOSING:
+            return self.group(CLOSING[token])
+        if token == "|":
+            node = self.sum()
+            self.expect("|")
+            return ("abs", node)
+        if token.startswith("\\"):
+            return self.command(token[1:])
+        if token.isalpha():
+            return self.letter(token)
+        raise Unreadable(f"unexpected {token!r}")
+
+    def number(self, token: str) -> Node:
+        if len(token) > MAX_DIGITS:
+            raise TooLarge("digits")
+        node = ("num", Fraction(token if token[-1] != "." else token[:-1]), "." in token)
+        if self.peek() == "_":
+            raise Unreadable("a number with a subscript")
+        if self.peek() == "\\frac" and not node[2]:
+            return self.mixed(node)
+        return node
+
+    def mixed(self, whole: Node) -> Node:
+        """1\\frac{1}{2} is one and a half; 3\\frac{x}{2} is a product."""
+        start = self.at
+        fraction = self.atom()
+        if all(part[0] == "num" for part in fraction[1:]):
+            return ("add", whole, fraction)
+        self.at = start
+        return whole
+
+    def group(self, closing: str) -> Node:
+        node = self.sum()
+        self.expect(closing)
+        return node
+
+    def letter(self, token: str) -> Node:
+        if token in ("e", "i"):
+            return ("const", token)
+        if token in UNKNOWN_FUNCTIONS and self.peek() == "(":
+            raise Unreadable("an unknown function")
+        return ("var", self.subscripted(token))
+
+    def subscripted(self, name: str) -> str:
+        if self.peek() != "_":
+            return name
+        self.take()
+        if self.peek() != "{":
+            return f"{name}_{self.take()}"
+        self.take()
+        inner = []
+        while self.peek() != "}":
+            inner.append(self.take())
+        self.take()
+        return f"{name}_{''.join(inner)}"
+
+    def command(self, name: str) -> Node:
+        if name in ("frac", "binom"):
+            return ("div" if name == "frac" else "binom", self.argument(), self.argument())
+        if name == "sqrt":
+            return self.root()
+        if name == "pi":
+            return ("const", "pi")
+        if name in FUNCTIONS:
+            return self.function(name)
+        if name == "log":
+            return self.logarithm()
+        if name in GREEK:
+            return ("var", self.subscripted("\\" + name))
+        raise Unreadable(f"unknown command {name}")
+
+    def argument(self) -> Node:
+        """A braced group or, as in \\frac12, the next digit or letter."""
+        self.deeper()
+        token = self.take()
+        if token == "{":
+            node = self.group("}")
+        elif token.isdigit():
+            if len(token) > 1:  # put the other digits back
+                self.tokens[self.at : self.at] = [token[1:]]
+            node = ("num", Fraction(token[0]), False)
+        elif token.isalpha():
+            node = self.letter(token)
+        elif token.startswith("\\"):
+            node = self.command(token[1:])
+        else:
+            raise Unreadable(f"unexpected {token!r}")
+        self.depth -= 1
+        return node
+
+    def root(self) -> Node:
+        degree: Node = ("num", Fraction(2), False)
+        if self.peek() == "[":
+            self.take()
+            degree = self.group("]")
+        if self.peek() == "(":
+            self.take()
+            return ("root", degree, self.group(")"))
+        return ("root", degree, self.argument())
+
+    def function(self, name: str) -> Node:
+        exponent: Node | None = None
+        if self.peek() == "^":
+            self.take()
+            exponent = self.exponent()
+            if exponent[0] == "neg":
+                raise Unreadable("an inverse function")
+        node: Node = ("fn", name, self.operand())
+        return node if exponent is None else ("pow", node, exponent)
+
+    def operand(self) -> Node:
+        """What a function applies to: a group, or a product such as 2x that runs until the next sign or function."""
+        self.deeper()
+        grouped = self.peek() in CLOSING
+        node = self.power()
+        while not grouped and starts_factor(self.peek()) and self.peek()[1:] not in FUNCTIONS:
+            node = ("mul", node, self.power())
+        self.depth -= 1
+        return node
+
+    def logarithm(self) -> Node:
+        if self.peek() != "_":
+            raise Unreadable("a logarithm without its base")
+        self.take()
+        base = self.argument()
+        return ("div", ("fn", "ln", self.operand()), ("fn", "ln", base))
+
+
+CLOSING = {"(": ")", "{": "}", "[": "]"}
+
+
+def starts_factor(token: str) -> bool:
+    if not token:
+        return False
+    if token.startswith("\\"):
+        return token not in ("\\cdot", "\\times", "\\div")
+    return token.isalpha() or token in ("(", "{")
+
+
+def tokenize(text: str) -> list[str]:
+    tokens: list[str] = []
+    for number, command, letters, other in TOKEN.findall(text.strip()):
+        if letters:
+            tokens += split_letters(letters)
+        elif other and not other.isascii():
+            raise Unreadable(f"unexpected {other!r}")
+        else:
+            tokens.append(number or command or other)
+    return tokens
+
+
+def split_letters(letters: str) -> list[str]:
+    """Known names stay whole, up to three letters are a product, anything longer is a word and no formula."""
+    if letters in PLAIN_NAMES:
+        return [PLAIN_NAMES[letters]]
+    if letters[:-1] in FUNCTIONS:
+        return [PLAIN_NAMES[letters[:-1]], letters[-1]]
+    if len(letters) > 3:
+        raise Unreadable(f"a word: {letters[:20]}")
+    return list(letters)
+
+
+def variables(node: Node) -> set[str]:
+    if node[0] == "var":
+        return {node[1]}
+    return set().union(*(variables(part) for part in node[1:] if isinstance(part, tuple)))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def coordinate(name: str, index: int) -> Fraction:
+    """A fixed point between 0.6 and 2.3 for a variable, negative at the last index."""
+    raw = int.from_bytes(hashlib.sha256(f"{name}:{index}".encode()).digest()[:8], "big")
+    value = Fraction(6000 + raw % 17000, PRIME)
+    return -value if index == POINTS - 1 else value
+
+
+def point(symbols: tuple[str, ...], index: int) -> dict[str, Fraction]:
+    return {name: coordinate(name, index) for name in symbols}
+
+
+# Evaluating
+
+
+class _Contexts(threading.local):
+    """mpmath changes a context's precision while it works, so each thread has its own."""
+
+    def __init__(self) -> None:
+        self.mp = MPContext()
+        self.mp.dps = WORKING_DIGITS
+
+
+CONTEXTS = _Contexts()
+
+
+def evaluate(node: Node, values: dict[str, Fraction]) -> Number:
+    kind = node[0]
+    if kind == "num":
+        return node[1]
+    if kind == "var":
+        return values[node[1]]
+    if kind == "const":
+        mp = CONTEXTS.mp
+        return {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}[node[1]]
+    if kind == "fn":
+        return function_value(node[1], evaluate(node[2], values))
+    parts = [evaluate(part, values) for part in node[1:]]
+    return OPERATIONS[kind](*parts)
+
+
+def inexact(value: Number) -> Any:
+    """To 60 digits."""
+    mp = CONTEXTS.mp
+    if isinstance(value, Fraction):
+        return mp.mpf(value.numerator) / value.denominator
+    return value
+
+
+def bounded(value: Number) -> Number:
+    """Keep exact what is small, round what is not, refuse what is out of all proportion."""
+    if isinstance(value, Fraction):
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        return value if bits <= MAX_BITS else inexact(value)
+    if not CONTEXTS.mp.isfinite(value):
+        raise ZeroDivisionError
+    return value
+
+
+def add(a: Number, b: Number) -> Number:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return bounded(a + b)
+    mp = CONTEXTS.mp
+    x, y = inexact(a), inexact(b)
+    total = x + y
+    largest = max(abs(x), abs(y))
+    if abs(total) <= largest * mp.mpf(10) ** -NOISE_DIGITS:  # what is left of a cancellation is rounding noise
+        return Fraction(0)
+    return clean(total, largest)
+
+
+def clean(value: Any, scale: Any) -> Any:
+    """Drop a real or imaginary part that is rounding noise."""
+    mp = CONTEXTS.mp
+    noise = scale * mp.mpf(10) ** -NOISE_DIGITS
+    if isinstance(value, mp.mpc):
+        if abs(value.imag) <= noise:
+            return value.real
+        if abs(value.real) <= noise:
+            return mp.mpc(0, value.imag)
+    return value
+
+
+def multiply(a: Number, b: Number) -> Number:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return bounded(a * b)
+    if a == 0 or b == 0:
+        return Fraction(0)
+    product = inexact(a) * inexact(b)
+    return bounded(clean(product, abs(product)))
+
+
+def divide(a: Number, b: Number) -> Number:
+    if b == 0:
+        raise ZeroDivisionError
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return bounded(a / b)
+    quotient = inexact(a) / inexact(b)
+    return bounded(clean(quotient, abs(quotient)))
+
+
+def raise_to(base: Number, exponent: Number) -> Number:
+    exponent = snap(exponent)
+    if base == 0:
+        if isinstance(exponent, Fraction) and exponent > 0:
+            return Fraction(0)
+        raise ZeroDivisionError
+    if isinstance(exponent, Fraction) and exponent.denominator == 1:
+        return integer_power(base, exponent.numerator)
+    mp = CONTEXTS.mp
+    if isinstance(base, Fraction) and base < 0 and isinstance(exponent, Fraction) and exponent.denominator % 2:
+        raise Unreadable("an odd root of a negative number can be read in two ways")
+    if abs(inexact(exponent)) * abs(mp.log(inexact(base))) > 10**5:
+        raise TooLarge("power")
+    result = mp.power(inexact(base), inexact(exponent))
+    return bounded(clean(result, abs(result)))
+
+
+def integer_power(base: Number, exponent: int) -> Number:
+    if isinstance(base, Fraction):
+        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if abs(base) == 1:
+            return base if exponent % 2 else Fraction(1)
+        if bits * abs(exponent) <= MAX_BITS:
+            return base**exponent
+    mp = CONTEXTS.mp
+    if abs(exponent) * abs(mp.log(abs(inexact(base)))) > 10**7 or abs(exponent) > 10**9:
+        raise TooLarge("power")
+    result = mp.power(inexact(base), exponent)
+    return bounded(clean(result, abs(result)))
+
+
+def take_root(degree: Number, value: Number) -> Number:
+    if not isinstance(degree, Fraction) or degree.denominator != 1 or not 1 <= degree <= 1000:
+        raise Unreadable("a strange root")
+    n = degree.numerator
+    if isinstance(value, Fraction):
+        if value < 0 and n % 2:  # the radical sign means the real root
+            return multiply(Fraction(-1), take_root(degree, -value))
+        if value >= 0 and (root := exact_root(value, n)) is not None:
+            return root
+    mp = CONTEXTS.mp
+    result = mp.sqrt(inexact(value)) if n == 2 else mp.power(inexact(value), mp.mpf(1) / n)
+    return clean(result, abs(result))
+
+
+def exact_root(value: Fraction, n: int) -> Fraction | None:
+    parts = [integer_root(value.numerator, n), integer_root(value.denominator, n)]
+    return None if parts[0] is None or parts[1] is None else Fraction(parts[0], parts[1])
+
+
+def integer_root(value: int, n: int) -> int | None:
+    if n == 2:
+        root = math.isqrt(value)
+        return root if root * root == value else None
+    if value.bit_length() > 1000:
+        return None
+    guess = round(value ** (1 / n)) if value.bit_length() < 1000 else 0
+    return next((r for r in (guess - 1, guess, guess + 1) if r >= 0 and r**n == value), None)
+
+
+def factorial(value: Number) -> Number:
+    if not isinstance(value, Fraction) or value.denominator != 1 or value < 0:
+        raise Unreadable("a factorial of something else than a whole number")
+    if value > 5000:
+        raise TooLarge("factorial")
+    return bounded(Fraction(math.factorial(value.numerator)))
+
+
+def choose(n: Number, k: Number) -> Number:
+    if not all(isinstance(v, Fraction) and v.denominator == 1 and v >= 0 for v in (n, k)):
+        raise Unreadable("a binomial of something else than whole numbers")
+    if n > 10000:
+        raise TooLarge("binomial")
+    return Fraction(math.comb(n.numerator, k.numerator))
+
+
+def absolute(value: Number) -> Number:
+    return abs(value)
+
+
+def negate(value: Number) -> Number:
+    return -value
+
+
+def function_value(name: str, value: Number) -> Number:
+    mp = CONTEXTS.mp
+    x = inexact(value)
+    if abs(x) > (10**5 if name in ("exp", "sinh", "cosh", "tanh") else 10**12):
+        raise TooLarge(name)
+    if name == "ln":
+        if x == 0:
+            raise ZeroDivisionError
+        return Fraction(0) if value == 1 else clean(mp.log(x), abs(mp.log(x)))
+    renamed = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}.get(name, name)
+    result = getattr(mp, renamed)(x)
+    tiny = mp.mpf(10) ** -NOISE_DIGITS
+    if abs(result) <= tiny * max(1, abs(x)):  # sin(pi)
+        return Fraction(0)
+    if abs(result) * tiny > 1:  # tan(pi/2)
+        raise ZeroDivisionError
+    return bounded(clean(result, abs(result)))
+
+
+OPERATIONS = {
+    "add": add,
+    "neg": negate,
+    "mul": multiply,
+    "div": divide,
+    "pow": raise_to,
+    "root": take_root,
+    "fact": factorial,
+    "binom": choose,
+    "abs": absolute,
+}
+
+
+def snap(value: Number) -> Number:
+    """A real value that is a simple fraction to 45 digits is that fraction: 8^{2/3} is 4."""
+    mp = CONTEXTS.mp
+    if isinstance(value, Fraction) or isinstance(value, mp.mpc):
+        return value
+    if value == 0:
+        return Fraction(0)
+    if not -50 < mp.mag(value) < 150:
+        return value
+    exact = to_fraction(value)
+    near = exact.limit_denominator(10**6)
+    return near if abs(near - exact) * 10**NOISE_DIGITS <= abs(exact) else value
+
+
+def to_fraction(value: Any) -> Fraction | None:
+    """The mpf as the binary fraction it is; None if its exponent is out of proportion."""
+    sign, mantissa, exponent, _ = value._mpf_
+    if abs(exponent) > 10**5:
+        return None
+    number = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    return -number if sign else number
+
+
+def show(value: Number, digits: int) -> str:
+    mp = CONTEXTS.mp
+    value = inexact(value)
+    if isinstance(value, mp.mpc):
+        return f"{mp.nstr(value.real, digits)}{'-' if value.imag < 0 else '+'}{mp.nstr(abs(value.imag), digits)}i"
+    return str(mp.nstr(value, digits))

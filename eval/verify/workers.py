@@ -1,0 +1,343 @@
+"""A pool of worker processes that can always be killed: how every slow or dangerous verdict is computed.
+
+A job is JSON in, JSON out, run by one function named "module:function". A job that passes its deadline has its worker
+killed (SIGKILL) and replaced; no signal, alarm or thread trick is involved, so it works from any thread and inside asyncio.
+Workers are forked by a fresh helper process (`zygote`), never by the caller: a caller that holds CUDA or a thousand threads
+is safe. They have a memory limit, an empty environment, may start no process of their own unless told so, run in a
+sandbox where the machine has one, are replaced after a number of jobs, and die with the pool even if the caller is killed.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import selectors
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from offleash.eval.errors import VerifyError
+from offleash.eval.verify import sandbox, zygote
+
+__all__ = ["Outcome", "WorkerPool"]
+
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "TZ")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+MAX_REPLY = 16 << 20
+BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[2])['path'];"
+    "from offleash.eval.verify.zygote import main; main()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one job: its value, or why there is none. "timeout" and "error" say nothing about the answer being judged."""
+
+    status: Literal["ok", "timeout", "error"]
+    value: Any = None
+    message: str = ""
+
+
+class WorkerPool:
+    """`map(jobs)` runs them on up to `workers` processes, each job at most `job_seconds` long.
+
+    `confined`: None puts workers in the sandbox where the machine allows it, True insists, False does not.
+    Processes start at the first `map`. Calls from several threads take turns.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        workers: int = 1,
+        job_seconds: float = 5.0,
+        memory_bytes: int = 2 << 30,
+        recycle: int = 1000,
+        confined: bool | None = None,
+        may_fork: bool = False,
+        start_seconds: float = 180.0,
+    ) -> None:
+        if workers < 1 or recycle < 1 or job_seconds <= 0:
+            raise ValueError(f"workers, recycle and job_seconds must be positive: {workers}, {recycle}, {job_seconds}")
+        self.target, self.workers, self.job_seconds, self.recycle = target, workers, job_seconds, recycle
+        self._settings = {"memory_bytes": memory_bytes, "may_fork": may_fork, "target": target, "workers": workers}
+        self._confined, self._start_seconds = confined, start_seconds
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        self._zygote: _Zygote | None = None
+        self._idle: list[_Worker] = []
+
+    def map(self, jobs: Sequence[Any], *, outer_seconds: float | None = None) -> list[Outcome]:
+        """One outcome per job, in order. Whatever is not finished after `outer_seconds` is a timeout."""
+        if not jobs:
+            return []
+        end = None if outer_seconds is None else time.monotonic() + outer_seconds
+        self._forget_if_forked()
+        if not self._lock.acquire(timeout=-1 if outer_seconds is None else outer_seconds):
+            return [Outcome("timeout", message="the pool was busy until the outer deadline")] * len(jobs)
+        try:
+            return _Round(self, jobs, end).run()
+        finally:
+            self._lock.release()
+
+    async def amap(self, jobs: Sequence[Any], *, outer_seconds: float | None = None) -> list[Outcome]:
+        """`map` without blocking the event loop."""
+        return await asyncio.to_thread(self.map, jobs, outer_seconds=outer_seconds)
+
+    def close(self) -> None:
+        """End every process of the pool. A later `map` starts anew."""
+        with self._lock:
+            self._drop_processes()
+
+    def __enter__(self) -> "WorkerPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _forget_if_forked(self) -> None:
+        """In a process forked from the pool's owner the processes belong to the owner: start our own."""
+        if self._owner != os.getpid():
+            self._owner, self._zygote, self._idle, self._lock = os.getpid(), None, [], threading.Lock()
+
+    def _drop_processes(self) -> None:
+        for worker in self._idle:
+            worker.channel.close()
+        self._idle = []
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+
+    def _take(self) -> "_Worker":
+        """An idle worker or a new one; a helper process that died is replaced once."""
+        if self._idle:
+            return self._idle.pop()
+        for attempt in (1, 2):
+            if self._zygote is None:
+                self._zygote = _Zygote(self._settings | {"confined": self._resolve()}, self._start_seconds)
+            try:
+                return self._zygote.spawn()
+            except OSError as error:
+                self._drop_processes()
+                if attempt == 2:
+                    raise VerifyError(f"workers for {self.target} cannot be started: {error}") from error
+        raise AssertionError("unreachable")
+
+    def _give_back(self, worker: "_Worker") -> None:
+        if worker.jobs_done >= self.recycle or worker.worn:
+            self._kill(worker)
+        else:
+            self._idle.append(worker)
+
+    def _kill(self, worker: "_Worker") -> None:
+        worker.channel.close()
+        if self._zygote is not None:
+            try:
+                self._zygote.kill(worker.pid)
+            except OSError:  # the helper itself is gone: its workers die with it
+                self._drop_processes()
+
+    def _resolve(self) -> bool:
+        if self._confined is False:
+            return False
+        reason = sandbox.unavailable()
+        if reason is not None and self._confined:
+            raise VerifyError(f"workers for {self.target} must run in a sandbox, which is unavailable: {reason}")
+        return reason is None
+
+
+class _Worker:
+    """The pool's end of one worker."""
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.pid, self.channel = pid, channel
+        self.jobs_done = 0
+        self.worn = False
+        self._buffer = bytearray()
+
+    def send(self, frame: bytes, seconds: float) -> None:
+        self.channel.settimeout(seconds)
+        self._buffer.clear()
+        self.channel.sendall(frame)
+        self.channel.setblocking(False)
+
+    def receive(self) -> Outcome | None:
+        """The outcome if it has arrived whole, None if not yet. Raises OSError or ValueError if the worker is unusable."""
+        while len(self._buffer) < 4 or len(self._buffer) < 4 + self._length():
+            try:
+                block = self.channel.recv(1 << 20)
+            except BlockingIOError:
+                return None
+            if not block:
+                raise ConnectionError("the worker died (memory limit, crash or exit)")
+            self._buffer += block
+        self.jobs_done += 1
+        return self._outcome(json.loads(bytes(self._buffer[4 : 4 + self._length()])))
+
+    def _length(self) -> int:
+        length = int(struct.unpack("!I", self._buffer[:4])[0])
+        if length > MAX_REPLY:
+            raise ValueError(f"a reply of {length} bytes is over the limit")
+        return length
+
+    def _outcome(self, reply: Any) -> Outcome:
+        if not isinstance(reply, dict) or ("ok" not in reply and "error" not in reply):
+            raise ValueError("the worker's reply is not an outcome")
+        if "ok" in reply:
+            return Outcome("ok", reply["ok"])
+        self.worn = bool(reply.get("memory"))
+        return Outcome("error", message=str(reply["error"]))
+
+
+class _Round:
+    """One `map`: which job is where, and until when."""
+
+    def __init__(self, pool: WorkerPool, jobs: Sequence[Any], end: float | None) -> None:
+        self.pool, self.end = pool, end
+        self.waiting = deque((index, zygote.pack(job)) for index, job in enumerate(jobs))
+        self.outcomes: list[Outcome] = [Outcome("timeout", message="not started before the outer deadline")] * len(jobs)
+        self.busy: dict[_Worker, tuple[int, float]] = {}
+        self.selector = selectors.DefaultSelector()
+
+    def run(self) -> list[Outcome]:
+        try:
+            while (self.waiting or self.busy) and not self._over():
+                self._assign()
+                self._collect()
+                self._kill_late()
+        finally:
+            for worker in list(self.busy):
+                self._finish(worker, Outcome("timeout", message="the outer deadline passed"), kill=True)
+            self.selector.close()
+        return self.outcomes
+
+    def _over(self) -> bool:
+        return self.end is not None and time.monotonic() >= self.end
+
+    def _assign(self) -> None:
+        while self.waiting and len(self.busy) < self.pool.workers:
+            worker = self.pool._take()
+            index, frame = self.waiting.popleft()
+            self.busy[worker] = (index, time.monotonic() + self.pool.job_seconds)
+            self.selector.register(worker.channel, selectors.EVENT_READ, worker)
+            try:
+                worker.send(frame, self.pool.job_seconds)
+            except TimeoutError:
+                self._finish(worker, Outcome("timeout", message="the worker did not read the job"), kill=True)
+            except OSError as error:
+                self._finish(worker, Outcome("error", message=f"the worker died: {error}"), kill=True)
+
+    def _collect(self) -> None:
+        if not self.busy:
+            return
+        nearest = min(deadline for _, deadline in self.busy.values())
+        nearest = nearest if self.end is None else min(nearest, self.end)
+        for key, _ in self.selector.select(max(0.0, nearest - time.monotonic())):
+            worker: _Worker = key.data
+            try:
+                outcome = worker.receive()
+            except (OSError, ValueError, RecursionError) as error:
+                self._finish(worker, Outcome("error", message=str(error) or type(error).__name__), kill=True)
+            else:
+                if outcome is not None:
+                    self._finish(worker, outcome, kill=False)
+
+    def _kill_late(self) -> None:
+        now = time.monotonic()
+        for worker, (_, deadline) in list(self.busy.items()):
+            if now >= deadline:
+                message = f"no verdict within {self.pool.job_seconds:g} s"
+                self._finish(worker, Outcome("timeout", message=message), kill=True)
+
+    def _finish(self, worker: _Worker, outcome: Outcome, *, kill: bool) -> None:
+        index, _ = self.busy.pop(worker)
+        self.selector.unregister(worker.channel)
+        self.outcomes[index] = outcome
+        if kill:
+            self.pool._kill(worker)
+        else:
+            self.pool._give_back(worker)
+
+
+class _Zygote:
+    """The pool's end of the helper process that forks workers."""
+
+    def __init__(self, settings: dict[str, Any], start_seconds: float) -> None:
+        ours, theirs = socket.socketpair()
+        settings = settings | {"path": [p for p in sys.path if p], "readable": readable_paths()}
+        environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | ONE_THREAD
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BOOT, str(theirs.fileno()), json.dumps(settings)],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            cwd="/",
+        )
+        theirs.close()
+        self.control = ours
+        self._finalizer = weakref.finalize(self, _end_process, self.process, ours, os.getpid())
+        reply = self._reply(start_seconds)
+        if "ready" not in reply:
+            self.close()
+            raise VerifyError(f"the worker process could not load {settings['target']}: {reply.get('failed', 'it ended')}")
+
+    def spawn(self) -> _Worker:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.control.settimeout(30)
+            socket.send_fds(self.control, [b'{"spawn": 1}\n'], [theirs.fileno()])
+            reply = self._reply(30)
+        if "pid" not in reply:
+            raise ConnectionError("the helper process ended")
+        return _Worker(int(reply["pid"]), ours)
+
+    def kill(self, pid: int) -> None:
+        self.control.settimeout(30)
+        self.control.sendall(zygote.pack_line({"kill": pid}))
+        if "killed" not in self._reply(30):
+            raise ConnectionError("the helper process ended")
+
+    def _reply(self, seconds: float) -> dict[str, Any]:
+        """One JSON line; {} if the other end closed."""
+        self.control.settimeout(seconds)
+        line = b""
+        while not line.endswith(b"\n"):
+            block = self.control.recv(65536)
+            if not block:
+                return {}
+            line += block
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _end_process(process: subprocess.Popen[bytes], control: socket.socket, owner: int) -> None:
+    """Closing the socket ends the helper and its workers; a helper that does not listen is killed, and they with it."""
+    control.close()
+    if os.getpid() != owner:
+        return
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+
+
+def readable_paths() -> list[str]:
+    """What a confined worker may read: the interpreter, the libraries on the path, and this package."""
+    here = str(Path(__file__).resolve().parents[1])
+    paths = [*sandbox.interpreter_paths(), sys.prefix, here, *(p for p in sys.path if p and os.path.abspath(p) != "/")]
+    return sandbox.minimal(paths)

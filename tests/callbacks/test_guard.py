@@ -1,0 +1,71 @@
+import json
+import math
+
+import pytest
+
+from offleash.callbacks import SupportCallback, SupportGuard
+from offleash.callbacks.guard import parse_rule
+from offleash.eval.errors import ConfigError
+from offleash.eval.tasks import load_task
+
+
+@pytest.mark.parametrize(
+    ("text", "tag", "compare", "bound"),
+    [
+        ("srr < 0.9", "support/unit/srr", "<", 0.9),
+        ("nscr<=-.05", "support/unit/nscr", "<=", -0.05),
+        ("  pass_at_k/1 >= 1e-2 ", "pass_at_k/1", ">=", 0.01),
+        ("best sds", "support/unit/sds", "best", math.nan),
+    ],
+)
+def test_rules_are_read(text, tag, compare, bound):
+    rule = parse_rule(text)
+    assert (rule.tag, rule.compare) == (tag, compare)
+    assert rule.bound == bound or math.isnan(bound)
+
+
+@pytest.mark.parametrize("text", ["", "srr", "srr < ", "srr == 0.9", "best", "best a b", "srr < x", "srr < 1 2"])
+def test_what_is_no_rule_is_refused(text):
+    with pytest.raises(ConfigError, match="cannot read the guard"):
+        parse_rule(text)
+
+
+def test_an_undefined_number_stops_nothing():
+    assert not parse_rule("srr < 0.9").holds({"support/unit/srr": math.nan})
+
+
+def guarded(make_trainer, rules, **settings):
+    trainer = make_trainer(save_strategy="steps", save_steps=100, **settings)
+    monitor = SupportCallback(trainer, load_task("countdown", split="probe", n=6), k=4, every=1)
+    guard = SupportGuard(monitor, rules)
+    trainer.add_callback(monitor)
+    trainer.add_callback(guard)
+    return trainer, monitor, guard
+
+
+def test_a_stopping_rule_stops_saves_and_says_why(make_trainer, tmp_path, capsys):
+    trainer, monitor, _ = guarded(make_trainer, "nscr < 2")
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert (tmp_path / "run" / "checkpoint-1").exists()
+    said = capsys.readouterr().out
+    assert f"stopped at step 1: support/unit/nscr is {monitor.history[1]['support/unit/nscr']:.4g}" in said
+    assert "'nscr < 2'" in said
+
+
+def test_the_best_checkpoint_is_marked_and_survives_rotation(make_trainer, tmp_path):
+    trainer, monitor, guard = guarded(make_trainer, "best pass_at_k/1", save_total_limit=1, max_steps=4)
+    trainer.train()
+    values = {step: monitor.history[step]["pass_at_k/1"] for step in range(1, 5)}
+    best = max(values, key=lambda step: (values[step], -step))
+    record = json.loads((tmp_path / "run" / "best.json").read_text())
+    assert (record["step"], record["value"]) == (best, values[best])
+    assert (tmp_path / "run" / record["checkpoint"] / "model.safetensors").exists()
+    assert guard.said
+
+
+def test_a_rule_over_an_unknown_metric_is_refused_before_training(make_trainer):
+    trainer, _, _ = guarded(make_trainer, "support/unit/ssr < 0.9")
+    with pytest.raises(ConfigError, match="there is no metric 'support/unit/ssr'"):
+        trainer.train()
+    assert trainer.state.global_step == 0

@@ -1,0 +1,38 @@
+import math
+
+import pytest
+
+from offleash.callbacks import RolloutCallback
+from offleash.callbacks.rollouts import Rollout, group_metrics
+from offleash.eval.tasks import load_task
+
+
+def test_groups_by_hand():
+    groups = [
+        [Rollout("a", True), Rollout("a", True), Rollout("b", True), Rollout("b", True)],
+        [Rollout(None, False), Rollout("c", False), Rollout("c", False), Rollout("c", False)],
+        [Rollout("a", True), Rollout("None", False), Rollout(None, False), Rollout("d", False)],
+    ]
+    entropy = [math.log(2), -(0.25 * math.log(0.25) + 0.75 * math.log(0.75)), math.log(4)]
+    metrics = group_metrics(groups)
+    assert metrics["rollouts/answer_entropy"] == pytest.approx(sum(entropy) / 3)
+    assert metrics["rollouts/dead_right"] == pytest.approx(1 / 3)
+    assert metrics["rollouts/dead_wrong"] == pytest.approx(1 / 3)
+    assert metrics["rollouts/distinct_correct"] == pytest.approx((2 + 0 + 1) / 3)
+    assert metrics["rollouts/distinct_answers"] == pytest.approx((2 + 2 + 4) / 3)
+
+
+def test_no_rollouts_is_an_error_not_a_zero():
+    with pytest.raises(ValueError, match="at least one group"):
+        group_metrics([])
+
+
+def test_it_agrees_with_what_trl_logs_of_the_same_rollouts(make_trainer, read_scalars, tmp_path):
+    trainer = make_trainer(max_steps=3)
+    trainer.add_callback(RolloutCallback(trainer, load_task("countdown", split="train", n=64)))
+    trainer.train()
+    scalars = read_scalars(tmp_path / "run" / "tensorboard")
+    dead = [r + w for (_, r), (_, w) in zip(scalars["rollouts/dead_right"], scalars["rollouts/dead_wrong"], strict=True)]
+    assert dead == pytest.approx([value for _, value in scalars["train/frac_reward_zero_std"]])
+    assert [step for step, _ in scalars["rollouts/answer_entropy"]] == [1, 2, 3]
+    assert all(0 < value <= math.log(4) for _, value in scalars["rollouts/answer_entropy"])

@@ -1,0 +1,217 @@
+"""SupportCallback on a real trl.GRPOTrainer, one process."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+from offleash.callbacks import SupportCallback
+from offleash.callbacks.sampler import plan_rounds
+from offleash.eval.errors import ConfigError
+from offleash.eval.measure import sample_metrics, support_metrics
+from offleash.eval.pool import Pool
+from offleash.eval.tasks import load_task
+
+
+@pytest.fixture(scope="module")
+def probe():
+    return load_task("countdown", split="probe", n=12)
+
+
+COLUMNS = ["problem_id", "completion", "status", "logprob", "entropy"]
+
+
+def monitor_of(trainer, probe, **overrides):
+    monitor = SupportCallback(trainer, probe, **{"k": 8, "every": 2, "score_k": 4, "batch_size": 48, **overrides})
+    trainer.add_callback(monitor)
+    return monitor
+
+
+def test_the_monitor_does_not_change_training(make_trainer, probe, trajectory):
+    plain = make_trainer("plain")
+    plain.train()
+    watched = make_trainer("watched")
+    monitor = monitor_of(watched, probe, temperature=0.7, top_p=0.9, max_new_tokens=11)
+    watched.train()
+    assert sorted(monitor.history) == [0, 2, 4]
+    assert trajectory(watched) == trajectory(plain)
+    assert len({row["loss"] for row in trajectory(plain)}) > 1  # something was learned, so something could differ
+
+
+def test_without_isolation_the_trajectory_would_differ(make_trainer, probe, trajectory, monkeypatch):
+    from contextlib import nullcontext
+
+    plain = make_trainer("plain", max_steps=2)
+    plain.train()
+    monkeypatch.setattr("offleash.callbacks.sampler.isolated_rng", nullcontext)
+    careless = make_trainer("careless", max_steps=2)
+    monitor_of(careless, probe)
+    careless.train()
+    assert trajectory(careless) != trajectory(plain)
+
+
+def test_every_number_can_be_recomputed_from_the_pools_and_stands_once_in_tensorboard(
+    make_trainer, probe, read_scalars, tmp_path
+):
+    trainer = make_trainer()
+    monitor = monitor_of(trainer, probe)
+    trainer.train()
+    base = Pool.open(monitor.base_pool.path)
+    scalars = read_scalars(tmp_path / "run" / "tensorboard")
+    for step in (0, 2, 4):
+        pool = Pool.open(tmp_path / "run" / "pools" / f"step-{step:06d}")
+        assert pool.is_complete
+        again = {**sample_metrics(pool, monitor.entropy_tag), **support_metrics(base.hits(), pool.hits())}
+        for tag, value in again.items():
+            np.testing.assert_equal(monitor.history[step][tag], value)
+            shown = [v for s, v in scalars.get(tag, []) if s == step]
+            assert shown == ([] if np.isnan(value) else [pytest.approx(value, rel=1e-6)]), tag
+    for tag, points in scalars.items():
+        if tag != "train/epoch":  # the Trainer itself logs it twice at the last step
+            assert len({s for s, _ in points}) == len(points), f"{tag} stands twice at a step"
+    groups = {tag.split("/")[0] for tag in scalars}
+    assert {"support", "pass_at_k", "entropy", "verify", "monitor", "base", "train"} <= groups
+    record = json.loads((tmp_path / "run" / "support.json").read_text())
+    assert set(record["steps"]) == {"0", "2", "4"}
+
+
+def test_step_0_is_a_second_draw_from_the_base_and_shows_no_kl_and_no_excess(make_trainer, probe):
+    trainer = make_trainer(max_steps=1)
+    monitor = monitor_of(trainer, probe, k=32)
+    trainer.train()
+    first = monitor.history[0]
+    assert first["monitor/kl_base_k1"] == pytest.approx(0, abs=1e-5)
+    assert min(first["support/unit/p_shrunk"], first["support/unit/p_expanded"]) > 0.001
+    assert first["support/unit/shrunk"] + first["support/unit/expanded"] > 0  # noise alone shows some of both
+    assert monitor.history[1]["monitor/kl_base_k1"] != 0
+
+
+def test_a_second_run_draws_no_base_sample_and_another_model_is_not_mistaken_for_it(
+    make_trainer, probe, tmp_path, capsys, lab_base
+):
+    first = make_trainer("first", max_steps=1)
+    monitor = monitor_of(first, probe)
+    first.train()
+    parts = {p: p.stat().st_mtime_ns for p in monitor.base_pool.path.glob("samples-*")}
+    second = make_trainer("second", max_steps=1, seed=4, learning_rate=1e-4)
+    reused = monitor_of(second, probe)
+    second.train()
+    assert reused.base_pool.path == monitor.base_pool.path
+    assert {p: p.stat().st_mtime_ns for p in monitor.base_pool.path.glob("samples-*")} == parts
+    assert "found, no sample to draw" in capsys.readouterr().out
+
+    changed = tmp_path / "changed"
+    shutil.copytree(lab_base, changed)
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(changed)
+    model.model.norm.weight.data *= 1.01
+    model.save_pretrained(changed)
+    third = make_trainer("third", max_steps=1)
+    third.model.config._name_or_path = str(changed)
+    other = monitor_of(third, probe)
+    third.train()
+    assert other.base_pool.path != monitor.base_pool.path
+
+
+def test_a_base_drawn_in_mid_run_is_the_base_of_step_0(make_trainer, probe, tmp_path):
+    trainer = make_trainer("run", max_steps=2, save_strategy="steps", save_steps=2)
+    monitor = monitor_of(trainer, probe)
+    trainer.train()
+    path = monitor.base_pool.path
+    original = Pool.open(path).read(["problem_id", "index", "completion", "logprob"])
+    shutil.rmtree(path)
+    resumed = make_trainer("run", max_steps=3, save_strategy="no")
+    late = monitor_of(resumed, probe)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    again = Pool.open(late.base_pool.path).read(["problem_id", "index", "completion", "logprob"])
+    assert late.base_pool.path == path
+    assert again.column("completion").to_pylist() == original.column("completion").to_pylist()
+    gap = pc.max(pc.abs(pc.subtract(again.column("logprob"), original.column("logprob")))).as_py()
+    assert gap < 1e-4
+    assert sorted(late.history) == [0, 2, 3]
+
+
+def test_half_a_base_pool_is_completed_with_the_samples_it_would_have_had(make_trainer, probe):
+    first = make_trainer("first", max_steps=1)
+    monitor = monitor_of(first, probe)
+    first.train()
+    path = monitor.base_pool.path
+    whole = Pool.open(path).read(["completion"]).column("completion").to_pylist()
+    parts = sorted(path.glob("samples-*"))
+    assert len(parts) > 1
+    parts[0].unlink()
+    second = make_trainer("second", max_steps=1)
+    completed = monitor_of(second, probe)
+    second.train()
+    assert Pool.open(completed.base_pool.path).read(["completion"]).column("completion").to_pylist() == whole
+
+
+def test_token_entropy_and_logprob_equal_the_offline_scorer(make_trainer, probe, lab_model):
+    from offleash.eval.scoring import score
+
+    trainer = make_trainer(max_steps=1)
+    monitor = monitor_of(trainer, probe)
+    trainer.train()
+    model, tokenizer = lab_model
+    rows = [r for r in monitor.base_pool.read(COLUMNS).to_pylist() if r["entropy"] is not None and r["status"] != "truncated"]
+    assert len(rows) > 20
+    prompts = {problem.id: problem.prompt for problem in probe.problems}
+    scores = score(
+        model,
+        tokenizer([prompts[r["problem_id"]] for r in rows])["input_ids"],
+        [[*tokenizer(r["completion"])["input_ids"], tokenizer.eos_token_id] for r in rows],
+    )
+    np.testing.assert_allclose(scores.logprob_s, [r["logprob"] for r in rows], atol=1e-4)
+    np.testing.assert_allclose(scores.entropy_s, [r["entropy"] for r in rows], atol=1e-5)
+
+
+def test_probe_problems_among_the_training_problems_are_refused(make_trainer):
+    trainer = make_trainer()
+    with pytest.raises(ConfigError, match="12 of 12 probe problems are among the training problems"):
+        SupportCallback(trainer, load_task("countdown", split="train", n=12))
+
+
+def test_an_unwritable_pool_is_said_and_does_not_stop_training(make_trainer, probe, tmp_path, capsys):
+    trainer = make_trainer(max_steps=2)
+    monitor_of(trainer, probe, every=1)
+    blocked = tmp_path / "run" / "pools" / "step-000001"
+
+    original = trainer.training_step
+
+    def block_then_step(*args, **kwargs):
+        blocked.parent.mkdir(parents=True, exist_ok=True)
+        if not blocked.exists():
+            blocked.write_text("a file where a folder should be")
+        return original(*args, **kwargs)
+
+    trainer.training_step = block_then_step
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert "WARNING: step 1 was not measured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("problems", "k", "score_k", "batch"), [(12, 8, 4, 48), (5, 64, 16, 7), (3, 7, 16, 100), (1, 1, 1, 1)])
+def test_rounds_cover_every_draw_once_within_the_batch(problems, k, score_k, batch):
+    rounds = plan_rounds(problems, k, score_k, batch)
+    draws = [(b.problem, i) for r in rounds for b in r.blocks for i in range(b.start, b.start + b.size)]
+    assert sorted(draws) == [(p, i) for p in range(problems) for i in range(k)]
+    assert all(sum(b.size for b in r.blocks) <= batch for r in rounds)
+    assert [r.number for r in rounds] == list(range(len(rounds)))
+    scored = {(b.problem, i) for r in rounds if r.scored for b in r.blocks for i in range(b.start, b.start + b.size)}
+    assert {(p, i) for p in range(problems) for i in range(min(k, score_k))} <= scored
+
+
+def test_the_library_works_in_six_lines_on_a_plain_trl_trainer(make_trainer, tmp_path):
+    trainer = make_trainer(max_steps=1)
+    # What README shows, word for word but for the sizes:
+    from offleash.callbacks import SupportCallback
+    from offleash.eval.tasks import load_task
+
+    probe = load_task("countdown", split="probe", n=4)
+    trainer.add_callback(SupportCallback(trainer, probe, k=4, every=1))
+    trainer.train()
+    assert Path(tmp_path / "run" / "support.json").exists()

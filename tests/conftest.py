@@ -1,0 +1,107 @@
+"""What many tests need: the embedded model, small real GRPO runs in this process, event files read back."""
+
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+from offleash import recipes
+
+LAB_BASE = Path(recipes.__path__[0]) / "lab" / "base"
+
+
+@pytest.fixture(scope="session")
+def lab_base() -> Path:
+    return LAB_BASE
+
+
+@pytest.fixture(scope="session")
+def lab_model() -> tuple[Any, Any]:
+    """The embedded model in float32, and its tokenizer."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(LAB_BASE, dtype="float32").eval()
+    return model, AutoTokenizer.from_pretrained(LAB_BASE)
+
+
+@pytest.fixture
+def make_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A plain trl.GRPOTrainer on countdown: 8 problems x 4 rollouts, a few steps, TensorBoard in its own folder."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    from offleash.eval.tasks import load_task
+    from offleash.train.rewards import VerifierReward
+
+    def make(name: str = "run", **overrides: Any) -> Any:
+        folder = tmp_path / name
+        monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(folder / "tensorboard"))
+        settings: dict[str, Any] = {
+            "output_dir": str(folder),
+            "max_steps": 4,
+            "learning_rate": 1e-3,
+            "lr_scheduler_type": "constant",
+            "beta": 0.01,
+            "num_generations": 4,
+            "per_device_train_batch_size": 32,
+            "max_completion_length": 20,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": "tensorboard",
+            "bf16": False,
+            "gradient_checkpointing": False,
+            "use_cpu": True,
+            "disable_tqdm": True,
+            "seed": 3,
+        }
+        task = load_task("countdown", split="train", n=64)
+        reward = VerifierReward(task, end_token_ids=[0, 1, 2])
+        trainer = GRPOTrainer(
+            model=str(LAB_BASE),
+            reward_funcs=[reward],
+            args=GRPOConfig(**{**settings, **overrides}),
+            train_dataset=Dataset.from_list([{"prompt": p.prompt, "problem_id": p.id} for p in task.problems]),
+        )
+        reward.end_token_ids = frozenset([*trainer.eos_token_ids, trainer._tokenizer.pad_token_id])
+        return trainer
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def read_scalars() -> Callable[[Path], dict[str, list[tuple[int, float]]]]:
+    """Every scalar record in the event files below a folder, unpurged: what any reader could see."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.util.tensor_util import make_ndarray
+
+    def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
+        found = defaultdict(list)
+        for path in sorted(folder.rglob("events.out.tfevents.*")):
+            for event in EventFileLoader(str(path)).Load():
+                for value in event.summary.value:
+                    array = make_ndarray(value.tensor)
+                    if array.dtype.kind == "f":
+                        found[value.tag].append((event.step, float(array)))
+        return dict(found)
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def trajectory() -> Callable[[Any], list[dict[str, float]]]:
+    """What a run logged step by step, without what depends on the clock."""
+
+    def of(trainer_or_history: Any) -> list[dict[str, float]]:
+        history = getattr(getattr(trainer_or_history, "state", None), "log_history", trainer_or_history)
+        clock = {"step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second"}
+        return [{k: v for k, v in row.items() if k not in clock} for row in history if "reward" in row]
+
+    return of

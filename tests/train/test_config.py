@@ -1,0 +1,89 @@
+import json
+
+import pytest
+import yaml
+
+from offleash.eval.errors import ConfigError
+from offleash.train.config import load_recipe, save_resolved
+
+MINIMAL = {"task": "countdown", "model_name_or_path": "lab", "output_dir": "somewhere", "use_cpu": True, "bf16": False}
+
+
+def recipe_file(tmp_path, text=None, **values):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text if text is not None else yaml.safe_dump({**MINIMAL, **values}))
+    return str(path)
+
+
+def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path):
+    path = recipe_file(tmp_path, beta=0.02, learning_rate="3e-5", monitor_k=32)
+    recipe = load_recipe(["--config", path, "--monitor_k", "128", "--temperature=0.8"])
+    assert recipe.training.beta == 0.02
+    assert recipe.training.learning_rate == 3e-5
+    assert recipe.run.monitor_k == 128
+    assert recipe.training.temperature == 0.8
+    assert recipe.training.num_generations == 8
+
+
+def test_task_arguments_come_as_a_mapping_or_as_json(tmp_path):
+    path = recipe_file(tmp_path, train_args={"n": 5})
+    recipe = load_recipe(["--config", path, "--probe_args", '{"split": "probe", "n": 3}'])
+    assert recipe.run.train_args == {"n": 5}
+    assert recipe.run.probe_args == {"split": "probe", "n": 3}
+
+
+@pytest.mark.parametrize(
+    ("values", "flags", "message"),
+    [
+        ({"learning_rat": 1}, [], "unknown key in .*recipe.yaml: learning_rat .did you mean learning_rate?"),
+        ({}, ["--bet", "0.1"], "unknown key as a flag: bet .did you mean beta?"),
+        ({}, ["--max_step=3"], "unknown key as a flag: max_step .did you mean max_steps?"),
+        ({}, ["stray"], "belong to no flag: stray"),
+        ({}, ["--beta", "much"], "invalid float value: 'much'"),
+        ({}, ["--probe_args", "{n: 3}"], "probe_args must be JSON"),
+        ({}, ["--monitor_k", "0"], "monitor_k must be at least 1, got 0"),
+        ({"num_generations": 3}, [], "cannot be used"),
+        ({"model_name_or_path": None}, [], "model_name_or_path is missing"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name_in_one_line(tmp_path, values, flags, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_recipe(["--config", recipe_file(tmp_path, **values), *flags])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("beta: 1\nbeta: 2\n", "'beta' stands twice .line 2"),
+        ("- a\n- b\n", "a recipe is a mapping"),
+        ("beta: [1\n", "recipe.yaml"),
+        ("", "a recipe is a mapping"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_name(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(["--config", recipe_file(tmp_path, text)])
+
+
+def test_a_missing_recipe_is_refused_with_those_that_exist():
+    with pytest.raises(ConfigError, match=r"no recipe 'labs'.*lab\.yaml"):
+        load_recipe(["--config", "labs"])
+
+
+def test_a_shipped_recipe_is_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe(["--config", "lab", "--use_cpu", "true"])
+    assert recipe.training.beta > 0
+    assert recipe.model.model_name_or_path.endswith("base")
+
+
+def test_the_resolved_recipe_holds_every_value_and_can_be_loaded_again(tmp_path):
+    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", "--output_dir", str(tmp_path), "--guards", "srr < 0.9"])
+    save_resolved(recipe, tmp_path / "out.yaml")
+    values = yaml.safe_load((tmp_path / "out.yaml").read_text())
+    assert values["beta"] == recipe.training.beta
+    assert values["epsilon"] == 0.2
+    assert values["guards"] == ["srr < 0.9"]
+    assert values["probe_args"] == recipe.run.probe_args
+    assert json.dumps(values)

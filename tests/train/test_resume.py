@@ -1,0 +1,64 @@
+"""kill -9, the same command again: the same trajectory, nothing lost, nothing doubled."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from offleash.eval.pool import Pool
+from offleash.train.checkpoints import last_whole_checkpoint
+
+STEPS = 7
+
+
+def samples(pool: Path) -> list[dict]:
+    return Pool.open(pool).read(["problem_id", "index", "completion", "answer", "logprob", "entropy"]).to_pylist()
+
+
+def steady(metrics: dict[str, float]) -> dict[str, float]:
+    return {tag: value for tag, value in metrics.items() if "seconds" not in tag}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, launch):
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    done = launch(folder, max_steps=STEPS)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize("moment", ["checkpoint-4/model.safetensors", "pools/step-000006/pool.json", "recipe.yaml"])
+def test_a_killed_run_continues_on_the_same_trajectory(
+    moment, undisturbed, tmp_path, launch, launch_and_kill, logged, trajectory, read_scalars
+):
+    folder = tmp_path / "run"
+    launch_and_kill(folder, folder / moment, max_steps=STEPS)
+    again = launch(folder, max_steps=STEPS, resume="true")
+    assert again.returncode == 0, again.stderr[-3000:]
+
+    assert trajectory(logged(folder, STEPS)) == trajectory(logged(undisturbed, STEPS))
+    assert {p.name for p in (folder / "pools").iterdir()} == {p.name for p in (undisturbed / "pools").iterdir()}
+    for pool in (folder / "pools").iterdir():
+        assert samples(pool) == samples(undisturbed / "pools" / pool.name)
+    ours, theirs = (json.loads((f / "support.json").read_text())["steps"] for f in (folder, undisturbed))
+    assert {s: steady(m) for s, m in ours.items()} == {s: steady(m) for s, m in theirs.items()}
+    # The Trainer's closing summary is of the last leg only, and it logs the epoch twice at the last step.
+    clock = ("seconds", "time", "runtime", "per_second", "train/total_flos", "train/epoch", "train/train_loss")
+    ours, theirs = (
+        {tag: points for tag, points in read_scalars(f / "tensorboard").items() if not any(c in tag for c in clock)}
+        for f in (folder, undisturbed)
+    )
+    assert {tag: sorted(points) for tag, points in ours.items()} == theirs
+
+
+def test_a_finished_run_is_not_trained_further_and_a_used_folder_is_not_overwritten(undisturbed, launch, logged):
+    before = logged(undisturbed, STEPS)
+    ended = launch(undisturbed, max_steps=STEPS, resume="true")
+    assert ended.returncode == 0
+    assert "has ended already" in ended.stdout
+    assert "NSCR" in ended.stdout
+    assert last_whole_checkpoint(undisturbed).name == f"checkpoint-{STEPS}"
+    assert logged(undisturbed, STEPS) == before
+    refused = launch(undisturbed, max_steps=STEPS)
+    assert refused.returncode != 0
+    assert "already holds a run: add --resume" in refused.stderr

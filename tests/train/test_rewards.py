@@ -1,0 +1,38 @@
+from offleash.eval.tasks import Verdict, load_task
+from offleash.train.rewards import VerifierReward
+
+
+def test_right_is_1_wrong_is_0_and_cut_off_is_never_right():
+    task = load_task("countdown", split="train", n=3)
+    reward = VerifierReward(task, end_token_ids=[7])
+    problem = task.problems[0]
+    right = task.correct_answers(problem)[0]
+    ids = [problem.id] * 4
+    scores = reward(
+        prompts=[problem.prompt] * 4,
+        completions=[right, "1+1", right, [{"role": "assistant", "content": right}]],
+        completion_ids=[[5, 7], [5, 7], [5, 5], [7]],
+        problem_id=ids,
+    )
+    assert scores == [1.0, 0.0, 0.0, 1.0]
+
+
+def test_a_verifier_failure_is_none_and_counted():
+    class Broken:
+        name, version = "broken", "1"
+        problems = load_task("countdown", split="train", n=1).problems
+
+        def verify(self, problems, completions, truncated=None):
+            return [Verdict(None, False, "timeout"), Verdict("3", False, "ok"), Verdict(None, False, "error")]
+
+    said = {}
+    reward = VerifierReward(Broken(), end_token_ids=[7])
+    scores = reward(
+        prompts=["p"] * 3,
+        completions=["a", "b", "c"],
+        completion_ids=[[7]] * 3,
+        problem_id=[Broken.problems[0].id] * 3,
+        log_metric=said.__setitem__,
+    )
+    assert scores == [None, 0.0, None]
+    assert said == {"verify/failed": 2 / 3}
