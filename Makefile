@@ -19,7 +19,7 @@ test-all: $(VENV)/.test  ## the quick tests and the slow ones
 check: $(VENV)/.test  ## lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	mkdir -p build/types/offleash && ln -sfn $(addprefix $(CURDIR)/,train eval callbacks) build/types/offleash/
+	mkdir -p build/types/offleash && ln -sfn $(addprefix $(CURDIR)/,train eval callbacks recipes) build/types/offleash/
 	MYPYPATH=build/types $(BIN)/mypy -p offleash.train -p offleash.eval -p offleash.callbacks
 
 format: $(VENV)/.test

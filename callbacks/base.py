@@ -71,8 +71,9 @@ class FrozenBase:
         trainer = self.trainer
         source = get_config_model_id(trainer.model.config)
         trainer.accelerator.print(
-            f"offleash: loading a frozen copy of {source} to measure the KL to the base, because the run keeps no fixed "
-            "reference (beta = 0 or sync_ref_model). It takes the memory of one more model; kl_to_base=False spares it."
+            f"offleash: loading a frozen copy of {source} to measure the KL to the base, because the run keeps no "
+            "fixed reference (beta = 0 or sync_ref_model). It takes the memory of one more model; "
+            "kl_to_base=False spares it."
         )
         kwargs = dict(trainer.args.model_init_kwargs or {})
         kwargs.setdefault("dtype", trainer.model.dtype)

@@ -78,7 +78,9 @@ class SupportGuard(TrainerCallback):
         for rule in self.rules:
             known = self.monitor.latest
             if known and rule.tag not in known:
-                raise ConfigError(f"guard {rule.text!r}: there is no metric {rule.tag!r}; there are {', '.join(sorted(known))}")
+                raise ConfigError(
+                    f"guard {rule.text!r}: there is no metric {rule.tag!r}; there are {', '.join(sorted(known))}"
+                )
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object

@@ -44,7 +44,7 @@ def sampling_as(trainer: Any, sampling: Sampling) -> Iterator[None]:
     TRL keeps them in `generation_config` and `generation_kwargs` for transformers, on `vllm_generation` for vLLM.
     """
     if trainer.use_vllm:
-        values = {
+        values: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
@@ -63,10 +63,10 @@ def sampling_as(trainer: Any, sampling: Sampling) -> Iterator[None]:
         return
     config, kwargs = trainer.generation_config, trainer.generation_kwargs
     # min_p = 0 keeps everything; None spares transformers the warper
-    values = {**vars(sampling), "min_p": sampling.min_p or None, "do_sample": True}
+    overlay = {**vars(sampling), "min_p": sampling.min_p or None, "do_sample": True}
     try:
-        trainer.generation_config = type(config)(**{**config.to_dict(), **values})
-        trainer.generation_kwargs = {**kwargs, **values}
+        trainer.generation_config = type(config)(**{**config.to_dict(), **overlay})
+        trainer.generation_kwargs = {**kwargs, **overlay}
         yield
     finally:
         trainer.generation_config, trainer.generation_kwargs = config, kwargs

@@ -4,7 +4,7 @@ An error on one rank only would leave the others waiting in their next collectiv
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from accelerate.utils import broadcast_object_list
 
@@ -44,3 +44,7 @@ class Ranks:
         if (failure := self.share(error)) is not None:
             raise failure
         return result
+
+    def from_main(self, work: Callable[[], T]) -> T:
+        """Run `work` on the main process; its result, or its error, on every rank."""
+        return cast(T, self.share(self.on_main(work)))

@@ -129,7 +129,7 @@ class TrainerSampler:
         mask = inputs["mask"].float()
         batch_size = trainer.args.per_device_train_batch_size
         with torch.no_grad(), disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
-            base_logps = None
+            base_logps: Any = None
             if from_base or self.kl_to_base:
                 with self.base.scored() as base:
                     base_logps = self._logps(base, inputs, batch_size)[0]

@@ -34,7 +34,7 @@ def run_summary(folder: Path) -> str:
     lines += [
         f"{'seconds spent monitoring':34}{'':>9}{'':>11}{history[last]['monitor/seconds_total']:>11.1f}",
         "",
-        f"Support is counted over (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples a step);",
+        f"Support counts (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples a step);",
         f"a pair that was missed may still have probability {history[last]['support/floor']:.2g} (95 % confidence).",
         f"Look further:  tensorboard --logdir {folder}",
         "",

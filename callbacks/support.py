@@ -104,7 +104,7 @@ class SupportCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self.ranks.on_main(lambda: self._forget_after(state.global_step))
+        self.history = self.ranks.from_main(lambda: self._remembered(state.global_step))
         self._prepare_base(state.global_step)
         if (writer := self.trackers.tensorboard) is not None:
             writer.add_custom_scalars(custom_layout(self.entropy_tag, self.k))
@@ -141,7 +141,7 @@ class SupportCallback(TrainerCallback):
         source = {"model": str(self.folder), "revision": f"step {step}", "weights": "in training"}
         spec = self.ranks.on_main(lambda: self._spec(seed, **source))
         pool = self._fill(self.folder / "pools", spec, seed, f"step-{step:06d}")
-        metrics = self.ranks.share(self.ranks.on_main(lambda: self._metrics(pool))) or {}
+        metrics = self.ranks.from_main(lambda: self._metrics(pool))
         seconds = time.perf_counter() - start
         total = seconds + sum(m["monitor/seconds"] for s, m in self.history.items() if s < step)
         metrics |= self.ranks.share({"monitor/seconds": seconds, "monitor/seconds_total": total})
@@ -151,7 +151,8 @@ class SupportCallback(TrainerCallback):
         return metrics
 
     def _metrics(self, pool: Pool | None) -> dict[str, float]:
-        assert pool is not None and self.base_pool is not None
+        assert pool is not None
+        assert self.base_pool is not None
         return {
             **sample_metrics(pool, self.entropy_tag),
             **support_metrics(self.base_pool.hits(), pool.hits()),
@@ -178,11 +179,11 @@ class SupportCallback(TrainerCallback):
 
     def _draw_page(self, writer: Any, step: int, pool: Pool) -> None:
         assert self.base_pool is not None
-        curves = [
+        base, policy = (
             {k: metrics[f"pass_at_k/{k}"] for k in powers_of_two(self.k)}
             for metrics in (self.base_metrics, self.history[step])
-        ]
-        writer.add_figure("pass_at_k/base_and_policy", pass_at_k_figure(*curves, step=step), step)
+        )
+        writer.add_figure("pass_at_k/base_and_policy", pass_at_k_figure(base, policy, step), step)
         lost, gained = changes(self.base_pool.hits(), pool.hits())
         writer.add_text("support/lost_and_gained", lost_and_gained_table(lost, gained), step)
         writer.flush()
@@ -194,7 +195,7 @@ class SupportCallback(TrainerCallback):
         seed = _seed(self.seed, "base")
         spec = self.ranks.on_main(lambda: self._spec(seed, **self._source()))
         self.base_pool = self._fill(self.base_pools, spec, seed, "base", from_base=step > 0)
-        self.base_metrics = self.ranks.share(self.ranks.on_main(self._base_metrics)) or {}
+        self.base_metrics = self.ranks.from_main(self._base_metrics)
 
     def _base_metrics(self) -> dict[str, float]:
         assert self.base_pool is not None
@@ -205,7 +206,9 @@ class SupportCallback(TrainerCallback):
         pool = self.ranks.on_main(lambda: self._open(parent, spec, name))
         rounds = self.ranks.share(self._missing_rounds(pool) if pool is not None else [])
         if pool is not None and name == "base":
-            print(f"offleash: base pool {pool.path}: {'drawing it' if rounds else 'found, no sample to draw'}", flush=True)
+            print(
+                f"offleash: base pool {pool.path}: {'drawing it' if rounds else 'found, no sample to draw'}", flush=True
+            )
         drawn = self.sampler.draw(rounds, seed, from_base=from_base)
         for draws in tqdm(drawn, f"sampling {name}", len(rounds), leave=False, disable=pool is None or not rounds):
             self.ranks.on_main(partial(self._append, pool, draws))
@@ -221,9 +224,12 @@ class SupportCallback(TrainerCallback):
 
     def _missing_rounds(self, pool: Pool) -> list[Round]:
         missing = [set(indices.tolist()) for indices in pool.missing(self.k)]
-        return [r for r in self.rounds if any(missing[b.problem] & set(range(b.start, b.start + b.size)) for b in r.blocks)]
+        return [
+            r for r in self.rounds if any(missing[b.problem] & set(range(b.start, b.start + b.size)) for b in r.blocks)
+        ]
 
-    def _append(self, pool: Pool, draws: Sequence[Draw]) -> None:
+    def _append(self, pool: Pool | None, draws: Sequence[Draw]) -> None:
+        assert pool is not None
         problems = [self.task.problems[draw.problem] for draw in draws]
         verdicts = self.task.verify(problems, [d.completion for d in draws], [d.truncated for d in draws])
         pool.append(
@@ -280,16 +286,17 @@ class SupportCallback(TrainerCallback):
 
     # The run's folder
 
-    def _forget_after(self, step: int) -> None:
-        """Steps after the checkpoint a run resumes from are measured again; what is known of them goes."""
+    def _remembered(self, step: int) -> dict[int, dict[str, float]]:
+        """The history up to the step that a run starts or resumes from. What lies after it is measured again."""
         pools = self.folder / "pools"
         for path in pools.glob("step-*"):
             if int(path.name.removeprefix("step-")) > step or step == 0:
                 shutil.rmtree(path)
         record = self.folder / HISTORY
-        if step and record.exists():
-            steps = json.loads(record.read_text())["steps"]
-            self.history = {int(s): _floats(metrics) for s, metrics in steps.items() if int(s) <= step}
+        if not step or not record.exists():
+            return {}
+        steps = json.loads(record.read_text())["steps"]
+        return {int(s): _floats(metrics) for s, metrics in steps.items() if int(s) <= step}
 
     def _save_history(self) -> None:
         record = {

@@ -1,8 +1,8 @@
 """The true probability of every correct answer under a model, where the correct answers can be enumerated.
 
-An answer class is a set of completions (an expression may be written with redundant parentheses); its probability is the
-sum over its spellings, each followed by the end token, by teacher forcing. Completions longer than `max_new_tokens` are
-cut off when sampled and so have probability zero.
+An answer class is a set of completions (an expression may be written with redundant parentheses); its probability is
+the sum over its spellings, each followed by the end token, by teacher forcing. Completions longer than `max_new_tokens`
+are cut off when sampled and so have probability zero.
 """
 
 from collections.abc import Sequence

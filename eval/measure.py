@@ -52,7 +52,7 @@ def token_entropy_tag(temperature: float) -> str:
 
 
 def sample_metrics(pool: Pool, token_entropy: str) -> dict[str, float]:
-    """What one pool says of its model: pass@k, entropies, lengths, failure rates, KL to the base. Means over problems."""
+    """What one pool says of its model: pass@k and entropies (means over problems), lengths, failure rates, KL."""
     hits = pool.hits()
     if not len(hits.n_p) or not hits.n_p.min():
         raise PoolError(f"{pool.path} has problems without a sample: it was not drawn to its end")

@@ -17,6 +17,7 @@ from offleash.eval.estimate import Estimate, interval, weighted_means
 
 __all__ = [
     "PairedCurves",
+    "all_fail",
     "all_pass_k",
     "avg_at_n",
     "budgets",

@@ -21,6 +21,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.estimate import Estimate, interval, weighted_means
 
 __all__ = [
+    "CELLS",
     "METRICS",
     "Dynamics",
     "bootstrap_dynamics",

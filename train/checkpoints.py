@@ -1,6 +1,6 @@
 """Which checkpoint a run continues from: the last one that was written whole.
 
-The Trainer writes a checkpoint file by file, its state last, so a kill in between leaves a folder that cannot be loaded.
+The Trainer writes a checkpoint file by file, its state last: a kill in between leaves a folder that cannot be loaded.
 """
 
 import json

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, NoReturn
 import yaml
 from trl import GRPOConfig, ModelConfig, TrlParser
 
-from offleash import recipes
+import offleash.recipes
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
 
 __all__ = ["LAB_MODEL", "Recipe", "RunConfig", "load_recipe", "save_resolved"]
 
 LAB_MODEL = "lab"
-RECIPES = Path(recipes.__path__[0])
+RECIPES = Path(offleash.recipes.__path__[0])
 
 
 @dataclass
@@ -60,13 +60,20 @@ class RunConfig:
     )
 
     def __post_init__(self) -> None:
-        self.train_args = _mapping("train_args", self.train_args)
-        self.probe_args = _mapping("probe_args", self.probe_args)
+        self.train_args, self.probe_args = self.train_task_args, self.probe_task_args
         for name in ("monitor_k", "monitor_score_k", "monitor_batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.monitor_every < 0:
             raise ConfigError(f"monitor_every must be 0 (off) or more, got {self.monitor_every}")
+
+    @property
+    def train_task_args(self) -> dict[str, Any]:
+        return _mapping("train_args", self.train_args)
+
+    @property
+    def probe_task_args(self) -> dict[str, Any]:
+        return _mapping("probe_args", self.probe_args)
 
 
 class _Parser(TrlParser):
@@ -186,7 +193,7 @@ def _mapping(name: str, value: dict[str, Any] | str | None) -> dict[str, Any]:
     try:
         parsed = json.loads(value) if isinstance(value, str) else value or {}
     except json.JSONDecodeError as error:
-        raise ConfigError(f'{name} must be JSON such as \'{{"n": 64}}\', got {value!r} ({error})') from error
+        raise ConfigError(f"{name} must be JSON such as '{{\"n\": 64}}', got {value!r} ({error})") from error
     if not isinstance(parsed, dict):
         raise ConfigError(f"{name} must be a mapping, got {value!r}")
     return parsed

@@ -31,7 +31,7 @@ def run(recipe: Recipe) -> GRPOTrainer | None:
     folder = Path(recipe.training.output_dir)
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(folder / "tensorboard"))
     ranks = Ranks(PartialState())
-    checkpoint = ranks.share(ranks.on_main(lambda: _prepare_folder(recipe, folder)))
+    checkpoint = ranks.from_main(lambda: _prepare_folder(recipe, folder))
     if checkpoint and _has_ended(checkpoint, recipe.training.max_steps):
         if ranks.is_main:
             print(f"offleash: {folder} has ended already ({checkpoint.name}); nothing to train")
@@ -50,7 +50,7 @@ def run(recipe: Recipe) -> GRPOTrainer | None:
 def build_trainer(recipe: Recipe) -> GRPOTrainer:
     """TRL's trainer with a verifier as its reward, and the callbacks that the recipe asks for."""
     run, training, model = recipe
-    train_task, probe_task = load_task(run.task, **run.train_args), load_task(run.task, **run.probe_args)
+    train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
     tokenizer = AutoTokenizer.from_pretrained(
         model.model_name_or_path, revision=model.model_revision, padding_side="left", truncation_side="left"
     )

@@ -10,18 +10,20 @@ import functools
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from offleash.eval.verify.expressions import Reading, read, read_equation
+from offleash.eval.verify.expressions import Reading, fraction_key, read, read_equation
 from offleash.eval.verify.normalise import MAX_ANSWER_CHARS, UNITS, normalise, split_unit, unwrap_text
 
 __all__ = ["Answer", "answer_class", "class_given_gold", "compare", "is_clear", "understand"]
 
-Kind = Literal["leaf", "words", "bare", "set", "tuple", "closed", "left", "right", "union", "matrix", "equation", "relation"]
+Kind = Literal[
+    "leaf", "words", "bare", "set", "tuple", "closed", "left", "right", "union", "matrix", "equation", "relation"
+]
 BRACKETS = {("(", ")"): "tuple", ("[", "]"): "closed", ("[", ")"): "left", ("(", "]"): "right"}
-SHOWN = {"tuple": "({})", "closed": "[{}]", "left": "[{})", "right": "({}]", "set": "{{{}}}", "bare": "{{{}}}", "matrix": "[{}]"}
+SHOWN = {"tuple": "({})", "closed": "[{}]", "left": "[{})", "right": "({}]", "set": "{{{}}}", "bare": "{{{}}}"}
 CANONICAL = re.compile(r"≈\S+|(?:f|eq)\([^()]*\)#[0-9a-f]{12}|#[0-9a-f]{16}")
 ROUNDED_PLACES, RELATIVE = 6, Fraction(2, 10**5)
 MAX_ITEMS, MAX_NESTING = 100, 6
@@ -75,12 +77,32 @@ def _words(text: str, depth: int) -> Answer | None:
         return None
     if len(inner) == 2 and not marked and inner.casefold() not in TWO_LETTER_WORDS:
         return None
-    if re.search(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])", plain) and all(len(w) <= 2 for w in plain.split() if w not in ("and", "or")):
+    if re.search(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])", plain) and all(
+        len(w) <= 2 for w in plain.split() if w not in ("and", "or")
+    ):
         return None  # "a and b" is a list
     return Answer("words", re.sub(r"\s+", " ", plain).casefold())
 
 
-TWO_LETTER_WORDS = {"no", "on", "up", "so", "it", "is", "in", "at", "am", "pm", "or", "if", "to", "us", "we", "he", "me"}
+TWO_LETTER_WORDS = {
+    "no",
+    "on",
+    "up",
+    "so",
+    "it",
+    "is",
+    "in",
+    "at",
+    "am",
+    "pm",
+    "or",
+    "if",
+    "to",
+    "us",
+    "we",
+    "he",
+    "me",
+}
 
 
 def _union(text: str, depth: int) -> Answer | None:
@@ -92,9 +114,6 @@ def _union(text: str, depth: int) -> Answer | None:
     if len(parts) == 1:
         return None
     return Answer("union", text, tuple(parse(part, depth + 1) for part in parts))
-
-
-MEMBERSHIP = re.compile(r"([A-Za-z]|\\[a-z]+)\s*\\in\s+?(?=[\[(\\{])")
 
 
 def _membership(text: str, depth: int) -> Answer | None:
@@ -238,7 +257,9 @@ def _matrix(text: str, depth: int) -> Answer | None:
     return _make("matrix", tuple(_make("closed", row) for row in cells), text)
 
 
-NAME = re.compile(r"(?:[A-Za-z](?:_\w|_\{\w+\})?(?:\([^()=]{1,20}\))?|\\(?:theta|alpha|beta|lambda|mu)|\\text\s*\{[^{}]*\}|[A-Z]{2,3})'?")
+NAME = re.compile(
+    r"(?:\([A-Za-z](?:,\s*[A-Za-z])+\)|[A-Za-z](?:_\w|_\{\w+\})?(?:\([^()=]{1,20}\))?|\\(?:theta|alpha|beta|lambda|mu)|\\text\s*\{[^{}]*\}|[A-Z]{2,3})'?"
+)
 
 
 def _split_name(text: str) -> tuple[str, str]:
@@ -257,9 +278,9 @@ def _equation(text: str, depth: int) -> Answer | None:
     name = re.sub(r"\s", "", parts[0]) if NAME.fullmatch(parts[0]) else ""
     if name or len(parts) > 2 or _is_sum(parts):
         value = parse(parts[-1], depth + 1)
-        return _named(value, name, text)
+        return replace(value, name=name)
     if SYMBOL.fullmatch(parts[1]) and not read_symbols(parts[0]):  # 5 = x
-        return _named(parse(parts[0], depth + 1), parts[1], text)
+        return replace(parse(parts[0], depth + 1), name=parts[1])
     return Answer("equation", text, (Answer("leaf", parts[0]), Answer("leaf", parts[1])))
 
 
@@ -272,12 +293,6 @@ def _is_sum(parts: list[str]) -> bool:
 def read_symbols(text: str) -> tuple[str, ...]:
     reading = read(text)
     return reading.symbols if isinstance(reading, Reading) else ("?",)
-
-
-def _named(value: Answer, name: str, text: str) -> Answer:
-    return Answer(
-        value.kind, value.text, value.items, value.unit, value.base, value.percent, name, value.reading, value.too_large
-    )
 
 
 INFINITY = re.compile(r"([+-]?)\s*(?:\\infty|infinity|inf|oo)")
@@ -295,7 +310,9 @@ def _leaf(text: str) -> Answer:
     if match := INFINITY.fullmatch(text):
         return Answer("leaf", ("-" if match[1] == "-" else "") + "\\infty")
     if (match := BASE.fullmatch(text)) and match[1][0].isdigit():
-        return Answer("leaf", match[1], base=match[2], reading=_number(Fraction(match[1]), False) if match[1].isdigit() else None)
+        return Answer(
+            "leaf", match[1], base=match[2], reading=_number(Fraction(match[1]), False) if match[1].isdigit() else None
+        )
     value, unit = split_unit(text)
     percent = value.endswith("%") or unit == "percent"
     value = value.rstrip("% ") if percent else value
@@ -303,8 +320,7 @@ def _leaf(text: str) -> Answer:
     found = _quick(value) or read(value)
     if isinstance(found, Reading):
         return Answer("leaf", value, unit="" if unit == "percent" else unit, percent=percent, reading=found)
-    compact = re.sub(r"\s+", "", text)
-    return Answer("leaf", compact or text, too_large=found == "too large")
+    return Answer("leaf", text, too_large=found == "too large")
 
 
 def _quick(text: str) -> Reading | None:
@@ -324,8 +340,6 @@ def _quick(text: str) -> Reading | None:
 
 
 def _number(value: Fraction, decimal: bool) -> Reading:
-    from offleash.eval.verify.expressions import fraction_key
-
     key = fraction_key(value)
     return Reading(key, (), value, value, decimal, key)
 
@@ -334,7 +348,7 @@ def _plus_minus(text: str) -> Answer:
     """`1 \\pm \\sqrt{2}` is two values."""
     parts = PLUS_MINUS.split(text)
     if len(parts) != 2:
-        return Answer("leaf", re.sub(r"\s+", "", text))
+        return Answer("leaf", text)
     both = (_leaf(f"{parts[0]}+{parts[1]}"), _leaf(f"{parts[0]}-{parts[1]}"))
     return Answer("bare", text, both)
 
@@ -354,7 +368,10 @@ def show(answer: Answer) -> str:
     if answer.kind in ("words", "relation"):
         return answer.text
     if answer.kind == "equation":
-        return equation_key(answer) or re.sub(r"\s+", "", answer.text)
+        return equation_key(answer) or answer.text
+    if answer.kind == "matrix":
+        rows = [" & ".join(show(cell) for cell in row.items) for row in answer.items]
+        return "\\begin{matrix}" + " \\\\ ".join(rows) + "\\end{matrix}"
     shown = [show(item) for item in answer.items]
     if answer.kind == "union":
         return " ∪ ".join(sorted(set(shown)))
@@ -387,6 +404,8 @@ def class_given_gold(gold: str, answer: str, correct: bool) -> str:
     golden = answer_class(gold)
     if correct:
         return golden
+    if _choice(gold) is not None and (letter := _choice(answer, explained=True)) is not None:
+        return letter
     own = answer_class(answer)
     if own != golden:
         return own
@@ -452,17 +471,19 @@ def agree(gold: Answer, answer: Answer) -> bool | None:
 
 
 def _details_agree(gold: Answer, answer: Answer) -> bool:
-    if gold.name and answer.name and gold.name != answer.name:
+    if _names_conflict(gold.name, answer.name):
         return False
     if gold.base and answer.base and gold.base != answer.base:
         return False
     return not _units_conflict(gold.unit, answer.unit) and _percent_agrees(gold, answer)
 
 
+KNOWN_UNITS = {name for unit in UNITS.values() for name in (unit, f"{unit}^2", f"{unit}^3")}
+
+
 def _units_conflict(gold: str, answer: str) -> bool:
     """Two known units that differ; a missing unit, or a word that is no unit, conflicts with nothing."""
-    known = {name for unit in UNITS.values() for name in (unit, f"{unit}^2", f"{unit}^3")}
-    return bool(gold and answer) and gold != answer and gold in known and answer in known
+    return gold != answer and gold in KNOWN_UNITS and answer in KNOWN_UNITS
 
 
 def _percent_agrees(gold: Answer, answer: Answer) -> bool:
@@ -519,16 +540,19 @@ def rounds_alike(gold: Fraction, answer: Fraction) -> bool:
 
 
 def _equations_agree(gold: Answer, answer: Answer) -> bool | None:
+    if gold.name and answer.name and not _names_conflict(gold.name, answer.name):
+        return agree(replace(gold, name=""), replace(answer, name=""))
     keys = equation_key(gold), equation_key(answer)
     if keys[0] is not None and keys[1] is not None:
         return keys[0] == keys[1]
     if gold.name and answer.name:
-        if gold.name != answer.name:
-            return False
-        return agree(_named(gold, "", ""), _named(answer, "", ""))
-    if gold.kind != "equation" and answer.kind == "equation":
-        return False if is_clear(gold) else None
-    return None
+        return False
+    return False if is_clear(gold) and is_clear(answer) else None  # an equation against a value
+
+
+def _names_conflict(gold: str, answer: str) -> bool:
+    """x = 3 is not y = 3, but f(x) = 3 or \\text{area} = 3 may well be."""
+    return gold != answer and bool(SYMBOL.fullmatch(gold)) and bool(SYMBOL.fullmatch(answer))
 
 
 def _structures_agree(gold: Answer, answer: Answer) -> bool | None:

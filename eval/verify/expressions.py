@@ -108,7 +108,7 @@ def _function(node: Node, symbols: tuple[str, ...]) -> Reading:
     shown = [show(value, KEY_DIGITS) for value in values]
     if len(set(shown)) == 1:  # x - x + 2
         return _of_value(values[0], False)
-    key = f"f({' '.join(symbols)})#{digest('|'.join(shown))}"
+    key = node[1] if node[0] == "var" else f"f({' '.join(symbols)})#{digest('|'.join(shown))}"
     return Reading(key, symbols, None, None, False, digest("|".join(shown[:-1])))
 
 

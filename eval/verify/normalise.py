@@ -23,7 +23,7 @@ REPLACED = [
     (re.compile(r"\\(?:left|right|bigl|bigr|Bigl|Bigr|big|Big|bigg|displaystyle|textstyle|limits)(?![a-zA-Z])\.?"), ""),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\,|\\!|\\;|\\:)\s*(?=\d{3})"), ""),  # thousands, as LaTeX spaces them
-    (re.compile(r"\\[,;:!]|\\(?:quad|qquad|thinspace|enspace|hfill)(?![a-zA-Z])|~|\\ "), " "),
+    (re.compile(r"(?<!\\)\\(?:[,;:! ]|(?:quad|qquad|thinspace|enspace|hfill)(?![a-zA-Z]))|~"), " "),
     (re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|textbf|textit|textrm|mbox|hbox|operatorname|boldsymbol|bm)\*?\s*\{"), r"\\text{"),
     (re.compile(r"\\leq(?:slant)?(?![a-zA-Z])"), r"\\le "),
     (re.compile(r"\\geq(?:slant)?(?![a-zA-Z])"), r"\\ge "),
@@ -117,7 +117,23 @@ UNIT_TAIL = re.compile(
     \s*(?:\^\s*\{?(?P<power>\d)\}?)?$""",
     re.VERBOSE | re.DOTALL,
 )
-NOT_UNITS = {"and", "or", "to", "base", "mod", "pi", "sqrt", "if", "is", "where", "for", "plus", "minus", "times", "over"}
+NOT_UNITS = {
+    "and",
+    "or",
+    "to",
+    "base",
+    "mod",
+    "pi",
+    "sqrt",
+    "if",
+    "is",
+    "where",
+    "for",
+    "plus",
+    "minus",
+    "times",
+    "over",
+}
 SQUARE = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
 
 

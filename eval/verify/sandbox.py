@@ -21,7 +21,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -66,21 +66,29 @@ class Limits:
     scratch_bytes: int = 32 << 20
 
 
-def spawn(main: Callable[[], None], *, readable: Iterable[str], limits: Limits, keep: Sequence[int] = ()) -> int:
+def spawn(
+    main: Callable[[], None],
+    *,
+    readable: Iterable[str],
+    limits: Limits,
+    keep: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """Run `main` confined and return the pid of the process that waits for it and ends with its exit code.
 
-    Only the file descriptors in `keep` stay open inside. The caller must have one thread, and kills the sandbox by killing
+    Only the file descriptors in `keep` stay open inside, and only `environment` is there. The caller must have one thread, and kills the sandbox by killing
     the returned pid (or by dying). Raises SandboxError if anything could not be set up.
     """
     libc()
     paths = minimal(readable)
+    inside = _Inside(main, limits, tuple(keep), dict(environment or {}))
     report_r, report_w = os.pipe()
     mapped_r, mapped_w = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(report_r)
         os.close(mapped_w)
-        _outer(main, paths, limits, tuple(keep), mapped_r, report_w)
+        _outer(inside, paths, mapped_r, report_w)
     os.close(report_w)
     os.close(mapped_r)
     try:
@@ -122,14 +130,17 @@ def _write_maps(pid: int) -> bool:
     return False
 
 
-def _outer(
-    main: Callable[[], None],
-    paths: list[str],
-    limits: Limits,
-    keep: tuple[int, ...],
-    mapped_r: int,
-    report_w: int,
-) -> NoReturn:
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """What process 1 is to run, and with what."""
+
+    main: Callable[[], None]
+    limits: Limits
+    keep: tuple[int, ...]
+    environment: dict[str, str]
+
+
+def _outer(inside: _Inside, paths: list[str], mapped_r: int, report_w: int) -> NoReturn:
     """The child: enter the namespaces, build the root, fork process 1, wait for it, end as it did."""
     code = 70
     try:
@@ -141,12 +152,12 @@ def _outer(
         os.setresgid(0, 0, 0)
         os.setresuid(0, 0, 0)
         _close_doors()
-        _build_root(paths, limits)
+        _build_root(paths, inside.limits)
         alive_r, alive_w = os.pipe()
         inner = os.fork()
         if inner == 0:
             os.close(alive_w)
-            _inner(main, limits, keep, two_users, alive_r, report_w)
+            _inner(inside, two_users, alive_r, report_w)
         os.close(report_w)
         _redirect_standard_streams()
         _close_all_but((alive_w,))
@@ -157,14 +168,12 @@ def _outer(
     os._exit(code)
 
 
-def _inner(
-    main: Callable[[], None], limits: Limits, keep: tuple[int, ...], two_users: bool, alive_r: int, report_w: int
-) -> NoReturn:
+def _inner(inside: _Inside, two_users: bool, alive_r: int, report_w: int) -> NoReturn:
     """Process 1: give up every privilege, then run `main`."""
     code = 70
     try:
         _redirect_standard_streams()
-        _close_all_but((*keep, alive_r, report_w))
+        _close_all_but((*inside.keep, alive_r, report_w))
         if two_users:
             os.setgroups([])
             os.setresgid(1, 1, 1)
@@ -175,11 +184,12 @@ def _inner(
             os._exit(70)
         prctl(PR_SET_DUMPABLE, 0)  # the code under test shares our user: it must not read or trace process 1
         os.environ.clear()
-        set_limits(limits)
+        os.environ.update(inside.environment)
+        set_limits(inside.limits)
         os.chdir(SCRATCH)
         os.close(report_w)
         report_w = -1
-        main()
+        inside.main()
         code = 0
     except BaseException as error:  # as above: a forked child must end here
         _tell(report_w, error)

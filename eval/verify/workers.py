@@ -289,7 +289,9 @@ class _Zygote:
         reply = self._reply(start_seconds)
         if "ready" not in reply:
             self.close()
-            raise VerifyError(f"the worker process could not load {settings['target']}: {reply.get('failed', 'it ended')}")
+            raise VerifyError(
+                f"the worker process could not load {settings['target']}: {reply.get('failed', 'it ended')}"
+            )
 
     def spawn(self) -> _Worker:
         ours, theirs = socket.socketpair()

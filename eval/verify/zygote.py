@@ -40,11 +40,21 @@ def main() -> None:
         serve(control, settings, os.getppid())
         return
     limits = sandbox.Limits(
-        cpu_seconds=1 << 30, memory_bytes=1 << 46, processes=settings["workers"] + 4, open_files=1024, file_bytes=1 << 20
+        cpu_seconds=1 << 30,
+        memory_bytes=1 << 46,
+        processes=settings["workers"] + 4,
+        open_files=1024,
+        file_bytes=1 << 20,
     )
     parent = os.getppid()
     try:
-        pid = sandbox.spawn(lambda: serve(control, settings), readable=settings["readable"], limits=limits, keep=[control])
+        pid = sandbox.spawn(
+            lambda: serve(control, settings),
+            readable=settings["readable"],
+            limits=limits,
+            keep=[control],
+            environment=dict(os.environ),  # the pool has already emptied it of anything worth reading
+        )
     except sandbox.SandboxError as error:
         with contextlib.suppress(OSError):
             os.write(control, pack_line({"failed": f"the sandbox could not be built: {error}"}))
@@ -153,7 +163,9 @@ def work(target: Callable[[Any], Any], channel: socket.socket) -> None:
 def run(target: Callable[[Any], Any], job: bytes) -> bytes:
     try:
         return pack({"ok": target(json.loads(job))})
-    except BaseException as error:  # SystemExit and math-verify's TimeoutException are not Exceptions; all become reports
+    except (
+        BaseException
+    ) as error:  # SystemExit and math-verify's TimeoutException are not Exceptions; all become reports
         return pack({"error": describe(error), "memory": isinstance(error, MemoryError)})
 
 

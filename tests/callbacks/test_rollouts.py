@@ -32,7 +32,9 @@ def test_it_agrees_with_what_trl_logs_of_the_same_rollouts(make_trainer, read_sc
     trainer.add_callback(RolloutCallback(trainer, load_task("countdown", split="train", n=64)))
     trainer.train()
     scalars = read_scalars(tmp_path / "run" / "tensorboard")
-    dead = [r + w for (_, r), (_, w) in zip(scalars["rollouts/dead_right"], scalars["rollouts/dead_wrong"], strict=True)]
+    dead = [
+        r + w for (_, r), (_, w) in zip(scalars["rollouts/dead_right"], scalars["rollouts/dead_wrong"], strict=True)
+    ]
     assert dead == pytest.approx([value for _, value in scalars["train/frac_reward_zero_std"]])
     assert [step for step, _ in scalars["rollouts/answer_entropy"]] == [1, 2, 3]
     assert all(0 < value <= math.log(4) for _, value in scalars["rollouts/answer_entropy"])

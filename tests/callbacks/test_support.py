@@ -157,7 +157,11 @@ def test_token_entropy_and_logprob_equal_the_offline_scorer(make_trainer, probe,
     monitor = monitor_of(trainer, probe)
     trainer.train()
     model, tokenizer = lab_model
-    rows = [r for r in monitor.base_pool.read(COLUMNS).to_pylist() if r["entropy"] is not None and r["status"] != "truncated"]
+    rows = [
+        r
+        for r in monitor.base_pool.read(COLUMNS).to_pylist()
+        if r["entropy"] is not None and r["status"] != "truncated"
+    ]
     assert len(rows) > 20
     prompts = {problem.id: problem.prompt for problem in probe.problems}
     scores = score(
@@ -194,7 +198,9 @@ def test_an_unwritable_pool_is_said_and_does_not_stop_training(make_trainer, pro
     assert "WARNING: step 1 was not measured" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("problems", "k", "score_k", "batch"), [(12, 8, 4, 48), (5, 64, 16, 7), (3, 7, 16, 100), (1, 1, 1, 1)])
+@pytest.mark.parametrize(
+    ("problems", "k", "score_k", "batch"), [(12, 8, 4, 48), (5, 64, 16, 7), (3, 7, 16, 100), (1, 1, 1, 1)]
+)
 def test_rounds_cover_every_draw_once_within_the_batch(problems, k, score_k, batch):
     rounds = plan_rounds(problems, k, score_k, batch)
     draws = [(b.problem, i) for r in rounds for b in r.blocks for i in range(b.start, b.start + b.size)]

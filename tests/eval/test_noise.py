@@ -172,17 +172,17 @@ def test_ignoring_that_answers_compete_would_break_the_calibration() -> None:
 
 def test_planted_shrinkage_is_found_and_is_not_called_expansion() -> None:
     rng = np.random.default_rng(4)
-    found = []
+    tests = []
     for _ in range(40):
         base_rates = rates(150, 1, rng)
         policy_rates = base_rates.copy()
         lost = rng.random(150) < 0.15
         policy_rates[lost] = [0.0, 1.0]
         base, policy = drawn(base_rates, 256, rng).ravel(), drawn(policy_rates, 256, rng).ravel()
-        test = noise_test(base, policy, 256, 256)
-        found.append(test.shrunk.p < 0.01)
-        assert test.expanded.p > 0.01 or test.shrunk.p < 1e-4
-    assert np.mean(found) >= 0.9
+        tests.append(noise_test(base, policy, 256, 256))
+    assert np.mean([test.shrunk.p < 0.01 for test in tests]) >= 0.9
+    assert np.mean([test.expanded.p < 0.05 for test in tests]) <= 0.05
+    assert np.mean([test.shrunk.excess for test in tests]) > 5
 
 
 def test_impossible_inputs_are_refused() -> None:

@@ -146,6 +146,7 @@ def test_crossing_of_curves_that_do_not_cross() -> None:
 
 def test_crossing_is_the_last_change_of_lead_and_a_tie_at_the_end_changes_nothing() -> None:
     assert crossing([0.3, 0.1, 0.5, 1.0], [0.2, 0.2, 0.4, 1.0], [1, 2, 4, 8]) == pytest.approx(2 * 2**0.5)
+    assert crossing([0.1, 0.3, 0.1, 0.3], [0.2, 0.2, 0.2, 0.2], [1, 2, 4, 8]) == pytest.approx(4 * 2**0.5)
     assert crossing([0.1, 0.5, 1.0], [0.2, 0.6, 1.0], [1, 2, 4]) == math.inf
 
 

@@ -79,7 +79,9 @@ def test_a_shipped_recipe_is_found_by_name(tmp_path, monkeypatch):
 
 
 def test_the_resolved_recipe_holds_every_value_and_can_be_loaded_again(tmp_path):
-    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", "--output_dir", str(tmp_path), "--guards", "srr < 0.9"])
+    recipe = load_recipe(
+        ["--config", "lab", "--use_cpu", "true", "--output_dir", str(tmp_path), "--guards", "srr < 0.9"]
+    )
     save_resolved(recipe, tmp_path / "out.yaml")
     values = yaml.safe_load((tmp_path / "out.yaml").read_text())
     assert values["beta"] == recipe.training.beta

@@ -1,0 +1,182 @@
+"""Is this mathematical answer right, and what did it answer: the gold first, the cheapest sure test first.
+
+1. the verdict of this (gold, answer) pair, if it was judged before: k samples cost as many verifications as there are
+   distinct answers; 2. by value, in this process, in microseconds (`answers`); 3. math-verify in a killable worker, for what the
+   second step cannot read, if the answer passes the caps below. An answer over the caps that is not the gold letter for
+   letter is wrong. A worker that times out or fails gives status "timeout" or "error", which is not "wrong".
+"""
+
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from offleash.eval.verify import answers
+from offleash.eval.verify.normalise import MAX_ANSWER_CHARS, normalise
+from offleash.eval.verify.workers import Outcome, WorkerPool
+
+__all__ = ["Judgement", "MathVerifier", "over_the_caps"]
+
+MAX_CHARS, MAX_DEPTH, MAX_DIGITS, MAX_POWERS, MAX_ARGUMENT, MAX_COMMAS = 300, 12, 40, 8, 1000, 30
+RETRIES = 2  # a pair that failed this often keeps its status
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Of one (gold, answer) pair: the answer's class, whether it is right, and how the verdict came about."""
+
+    answer: str
+    correct: bool
+    status: Literal["ok", "timeout", "error"] = "ok"
+    message: str = ""
+
+
+class MathVerifier:
+    """`judge(golds, answers)`: one judgement per pair. Safe from any thread; processes start only when needed."""
+
+    def __init__(
+        self, *, workers: int = 1, job_seconds: float = 5.0, memory_bytes: int = 2 << 30, cache: int = 1 << 20
+    ):
+        self.pool = WorkerPool(
+            "offleash.eval.verify.symbolic:judge", workers=workers, job_seconds=job_seconds, memory_bytes=memory_bytes
+        )
+        self._cache: dict[tuple[str, str], Judgement] = {}
+        self._failures: dict[tuple[str, str], int] = {}
+        self._room = cache
+        self._lock = threading.Lock()
+
+    def judge(
+        self, golds: Sequence[str], replies: Sequence[str], *, outer_seconds: float | None = None
+    ) -> list[Judgement]:
+        if len(golds) != len(replies):
+            raise ValueError(f"{len(golds)} golds for {len(replies)} answers")
+        pairs = [(gold, shortened(reply)) for gold, reply in zip(golds, replies, strict=True)]
+        known = {pair: self._cache[pair] for pair in set(pairs) if pair in self._cache}
+        fresh = self._judge_new([pair for pair in dict.fromkeys(pairs) if pair not in known], outer_seconds)
+        self._remember(fresh)
+        known.update(fresh)
+        return [known[pair] for pair in pairs]
+
+    def unreadable(self, golds: Iterable[str]) -> dict[str, str]:
+        """Golds that cannot be used, with the reason: each must be read and must agree with itself."""
+        bad, unclear = {}, []
+        for gold in dict.fromkeys(golds):
+            if not normalise(gold):
+                bad[gold] = "is empty"
+            elif len(gold) > MAX_ANSWER_CHARS:
+                bad[gold] = f"is longer than {MAX_ANSWER_CHARS} characters"
+            elif not answers.is_clear(answers.understand(gold)):
+                unclear.append(gold)
+        for gold, outcome in zip(unclear, self._ask([(gold, gold) for gold in unclear], None), strict=True):
+            if outcome.status != "ok":
+                bad[gold] = f"could not be verified ({outcome.message})"
+            elif not outcome.value["gold_read"]:
+                bad[gold] = "cannot be parsed"
+            elif not outcome.value["same"]:
+                bad[gold] = "does not verify against itself"
+        return bad
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def _judge_new(self, pairs: list[tuple[str, str]], outer_seconds: float | None) -> dict[tuple[str, str], Judgement]:
+        verdicts = {pair: judge_here(*pair) for pair in pairs}
+        undecided = [pair for pair, verdict in verdicts.items() if verdict is None]
+        done = {pair: judgement(pair, verdict) for pair, verdict in verdicts.items() if verdict is not None}
+        for pair, outcome in zip(undecided, self._ask(undecided, outer_seconds), strict=True):
+            done[pair] = judgement(pair, outcome.status == "ok" and outcome.value["same"], outcome)
+        return done
+
+    def _ask(self, pairs: list[tuple[str, str]], outer_seconds: float | None) -> list[Outcome]:
+        jobs = [{"gold": normalise(gold), "answer": normalise(reply)} for gold, reply in pairs]
+        return self.pool.map(jobs, outer_seconds=outer_seconds)
+
+    def _remember(self, fresh: dict[tuple[str, str], Judgement]) -> None:
+        """Failures are remembered after a few tries, so that a poisoned answer is not waited for again and again."""
+        with self._lock:
+            for pair, verdict in fresh.items():
+                if verdict.status != "ok":
+                    self._failures[pair] = self._failures.get(pair, 0) + 1
+                    if self._failures[pair] < RETRIES:
+                        continue
+                self._cache[pair] = verdict
+            while len(self._cache) > self._room:
+                del self._cache[next(iter(self._cache))]
+
+
+def shortened(reply: str) -> str:
+    """Long replies are known by their beginning and their hash: the class of one, and nothing is worth keeping more."""
+    return reply if len(reply) <= MAX_ANSWER_CHARS else answers.understand(reply).text
+
+
+def judge_here(gold: str, reply: str) -> bool | None:
+    """The verdict where no computer algebra is needed, None where it is."""
+    if normalise(gold) == normalise(reply) and normalise(gold):
+        return True
+    if answers.CANONICAL.fullmatch(reply.strip()) or not normalise(reply):
+        return False  # a class is our notation, not an answer
+    verdict = answers.compare(gold, reply)
+    return False if verdict is None and over_the_caps(normalise(reply)) else verdict
+
+
+def judgement(pair: tuple[str, str], correct: bool, outcome: Outcome | None = None) -> Judgement:
+    name = answers.class_given_gold(*pair, correct)
+    if outcome is None or outcome.status == "ok":
+        return Judgement(name, correct)
+    return Judgement(name, False, outcome.status, outcome.message)
+
+
+DIGITS = re.compile(r"\d+")
+FACTORIAL = re.compile(r"(\d+)\s*!|!\s*(\d+)")
+OPENING, CLOSING = "({[", ")}]"
+
+
+def over_the_caps(text: str) -> str | None:
+    """Why a text is not shown to a computer algebra system; None if it may be."""
+    if len(text) > MAX_CHARS:
+        return f"{len(text)} characters"
+    if depth(text) > MAX_DEPTH:
+        return "nesting"
+    numbers = DIGITS.findall(text)
+    if any(len(number) > MAX_DIGITS for number in numbers):
+        return "digits"
+    if text.count("^") > MAX_POWERS or text.count("^") > 1 and tower(text):
+        return "powers"
+    if text.count(",") > MAX_COMMAS:
+        return "items"
+    heavy = "!" in text or "\\binom" in text or "\\sum" in text or "\\prod" in text or "^" in text
+    if heavy and any(int(number) > MAX_ARGUMENT for number in numbers if len(number) < 20) and FACTORIAL.search(text):
+        return "factorial"
+    return None
+
+
+def depth(text: str) -> int:
+    deepest = level = 0
+    for character in text:
+        if character in OPENING:
+            level += 1
+            deepest = max(deepest, level)
+        elif character in CLOSING:
+            level -= 1
+    return deepest
+
+
+def tower(text: str) -> bool:
+    """A power inside an exponent."""
+    level = 0
+    inside: list[int] = []
+    previous = ""
+    for character in text.replace(" ", ""):
+        if character == "^" and inside:
+            return True
+        if character == "{":
+            level += 1
+            if previous == "^":
+                inside.append(level)
+        elif character == "}":
+            if inside and inside[-1] == level:
+                inside.pop()
+            level -= 1
+        previous = character
+    return False

@@ -1,0 +1,55 @@
+"""Two processes with gloo, and DeepSpeed ZeRO-3, launched as a user would; groups of 8 straddle ranks of 12."""
+
+import json
+
+import pytest
+
+from offleash.eval.pool import Pool
+
+SETTINGS = {"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3}
+
+
+def samples(pool):
+    return Pool.open(pool).read(["problem_id", "index", "completion", "answer"]).to_pylist()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, launch):
+    folder = tmp_path_factory.mktemp("ranks")
+    made = {}
+    for name, processes, extra in (
+        ("gloo", "cpu_two_processes", {}),
+        ("unwatched", "cpu_two_processes", {"monitor_every": 0}),
+        ("zero3", "cpu_zero3", {}),
+    ):
+        done = launch(folder / name, processes, **SETTINGS, **extra)
+        assert done.returncode == 0, done.stderr[-4000:]
+        made[name] = done
+    return folder, made
+
+
+def test_on_two_ranks_the_monitor_does_not_change_training(runs, logged, trajectory):
+    folder, _ = runs
+    assert trajectory(logged(folder / "gloo", 3)) == trajectory(logged(folder / "unwatched", 3))
+
+
+def test_zero3_and_gloo_train_and_measure_the_same(runs, logged, trajectory):
+    folder, made = runs
+    ours, theirs = trajectory(logged(folder / "zero3", 3)), trajectory(logged(folder / "gloo", 3))
+    for row, other in zip(ours, theirs, strict=True):
+        for key in ("loss", "reward", "kl", "entropy", "completions/mean_length"):
+            assert row[key] == pytest.approx(other[key], abs=2e-4), key
+    for step in (0, 2, 3):
+        name = f"pools/step-{step:06d}"
+        assert samples(folder / "zero3" / name) == samples(folder / "gloo" / name)
+    assert "found, no sample to draw" in made["zero3"].stdout  # one base pool for both
+
+
+def test_every_rank_of_a_pool_is_in_it_once(runs):
+    folder, _ = runs
+    pool = Pool.open(folder / "gloo" / "pools" / "step-000003")
+    assert pool.is_complete
+    assert pool.duplicates() == 0
+    record = json.loads((folder / "gloo" / "support.json").read_text())
+    assert set(record["steps"]) == {"0", "2", "3"}
+    assert record["steps"]["0"]["monitor/kl_base_k1"] == pytest.approx(0, abs=1e-5)
