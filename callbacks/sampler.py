@@ -55,14 +55,18 @@ class Draw:
 def plan_rounds(problems: int, k: int, score_k: int, batch: int) -> list[Round]:
     """Split k draws of each problem into rounds of at most `batch` sequences over all ranks.
 
-    The block size divides k and is at most score_k, so that the scored draws fill whole blocks.
+    The block size divides k and is at most score_k; the scored draws have rounds of their own.
     """
     limit = min(k, score_k, batch)
     size = max(d for d in range(1, limit + 1) if k % d == 0)
     blocks = [Block(p, start, size) for start in range(0, k, size) for p in range(problems)]
     per_round = max(batch // size, 1)
-    chunks = [tuple(blocks[i : i + per_round]) for i in range(0, len(blocks), per_round)]
-    return [Round(n, chunk, any(b.start < score_k for b in chunk)) for n, chunk in enumerate(chunks)]
+    rounds: list[Round] = []
+    for scored in (True, False):
+        share = [block for block in blocks if (block.start < score_k) == scored]
+        chunks = [tuple(share[i : i + per_round]) for i in range(0, len(share), per_round)]
+        rounds += [Round(len(rounds) + n, chunk, scored) for n, chunk in enumerate(chunks)]
+    return rounds
 
 
 class TrainerSampler:

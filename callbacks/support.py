@@ -33,7 +33,7 @@ from offleash.callbacks.trackers import Trackers
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError, MonitorError, OffleashError, VerifyError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
-from offleash.eval.measure import changes, powers_of_two, sample_metrics, support_metrics, token_entropy_tag
+from offleash.eval.measure import base_tag, changes, powers_of_two, sample_metrics, support_metrics, token_entropy_tag
 from offleash.eval.pool import Pool
 from offleash.eval.spec import PoolSpec
 from offleash.eval.tasks import Task
@@ -164,7 +164,7 @@ class SupportCallback(TrainerCallback):
         metrics = self.history[step]
         try:
             self._save_history()
-            base = {f"base/{tag}": value for tag, value in self.base_metrics.items()}
+            base = {base_tag(tag): value for tag, value in self.base_metrics.items() if tag != "monitor/kl_base_k1"}
             self.trackers.scalars({**metrics, **base}, step)
             if (writer := self.trackers.tensorboard) is not None:
                 self._draw_page(writer, step, pool)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 
-from offleash.eval.measure import Change
+from offleash.eval.measure import Change, base_tag
 
 __all__ = ["custom_layout", "lost_and_gained_table", "pass_at_k_figure", "trim_events"]
 
@@ -25,9 +25,9 @@ def custom_layout(token_entropy_tag: str, k: int) -> dict[str, dict[str, list[An
 
     return {
         "The leash": {
-            "pass@1 up": lines("pass_at_k/1", "base/pass_at_k/1"),
-            "NSCR down (units, problems)": lines("support/unit/nscr", "support/problem/nscr"),
-            f"pass@{k}": lines(f"pass_at_k/{k}", f"base/pass_at_k/{k}"),
+            "pass@1, policy and base": lines("pass_at_k/1", base_tag("pass_at_k/1")),
+            "NSCR, units and problems": lines("support/unit/nscr", "support/problem/nscr"),
+            f"pass@{k}, policy and base": lines(f"pass_at_k/{k}", base_tag(f"pass_at_k/{k}")),
             "units lost and gained": lines(
                 "support/unit/shrunk",
                 "support/unit/expanded",
@@ -37,7 +37,7 @@ def custom_layout(token_entropy_tag: str, k: int) -> dict[str, dict[str, list[An
         },
         "Entropy": {
             "token and answer entropy (nats)": lines(
-                token_entropy_tag, "entropy/answer", f"base/{token_entropy_tag}", "base/entropy/answer"
+                token_entropy_tag, "entropy/answer", base_tag(token_entropy_tag), base_tag("entropy/answer")
             ),
             "SRR and NDR": lines("support/unit/srr", "support/unit/ndr"),
         },
@@ -48,7 +48,7 @@ def pass_at_k_figure(base: Mapping[int, float], policy: Mapping[int, float], ste
     """Base against policy over k, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.5, 3.8), layout="constrained")
+    figure = Figure(figsize=(4.4, 4.0), layout="constrained")
     axes = figure.subplots()
     axes.plot(list(base), list(base.values()), "o--", color=BASE_COLOUR, label="base")
     axes.plot(list(policy), list(policy.values()), "s-", color=POLICY_COLOUR, label=f"policy, step {step}")

@@ -19,6 +19,7 @@ from offleash.eval.support import dynamics, floor
 __all__ = [
     "STABLE_HITS",
     "Change",
+    "base_tag",
     "changes",
     "powers_of_two",
     "sample_metrics",
@@ -44,6 +45,12 @@ class Change(NamedTuple):
 def powers_of_two(k: int) -> list[int]:
     """1, 2, 4, ... up to k."""
     return [2**i for i in range(k.bit_length())]
+
+
+def base_tag(tag: str) -> str:
+    """Where the base's value of a metric stands: in the metric's own group (`pass_at_k/1` -> `pass_at_k/base/1`)."""
+    group, name = tag.split("/", 1)
+    return f"{group}/base/{name}"
 
 
 def token_entropy_tag(temperature: float) -> str:

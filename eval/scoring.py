@@ -16,7 +16,7 @@ from offleash.eval.errors import ConfigError
 
 __all__ = ["Scores", "score"]
 
-CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 64 << 20
 """Of float32 logits at once: large enough to keep a device busy, small beside any model."""
 
 
@@ -57,6 +57,8 @@ def score(
     model.eval()
     try:
         with torch.no_grad():
+            if size:
+                _check_head(model, [*prompts[0], *completions[0]])
             for batch in _batches(prompts, completions, batch_tokens):
                 logps, entropies = _score_batch(
                     model, [prompts[i] for i in batch], [completions[i] for i in batch], temperature
@@ -103,26 +105,49 @@ def _score_batch(
     row_t, position_t = (torch.tensor(column, device=device) for column in zip(*wanted, strict=True))
     hidden_t, target_t = hidden[row_t, position_t - 1], input_ids[row_t, position_t]
     del hidden
-    head = model.get_output_embeddings()
-    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    chunk = max(CHUNK_BYTES // (4 * head.weight.shape[0]), 1)
-    pairs = [
-        _token_scores(head, hidden_t[i : i + chunk], target_t[i : i + chunk], temperature, cap)
-        for i in range(0, len(target_t), chunk)
-    ]
-    logps, entropies = (torch.cat(column).double().cpu().numpy() for column in zip(*pairs, strict=True))
-    return logps, entropies
+    vocabulary = model.get_output_embeddings().weight.shape[0]
+    chunk = min(max(CHUNK_BYTES // (4 * vocabulary), 1), len(target_t))
+    logps, entropies = torch.empty(2, len(target_t), dtype=torch.float64)
+    # Two buffers for all chunks: allocated anew each time, they fragment the heap to many times their size.
+    logits, work = (torch.empty(chunk, vocabulary, device=device) for _ in range(2))
+    for i in range(0, len(target_t), chunk):
+        part = slice(i, min(i + chunk, len(target_t)))
+        rows_here = part.stop - part.start
+        _logits(model, hidden_t[part], out=logits[:rows_here]).div_(temperature)
+        logps[part], entropies[part] = _token_scores(logits[:rows_here], target_t[part], work[:rows_here])
+    return logps.numpy(), entropies.numpy()
 
 
 def _token_scores(
-    head: Any, hidden_t: torch.Tensor, target_t: torch.Tensor, temperature: float, cap: float | None
+    logits: torch.Tensor, target_t: torch.Tensor, work: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    logits = head(hidden_t).float()
-    if cap is not None:
-        logits = torch.tanh(logits / cap) * cap
-    logits /= temperature
-    norm = torch.logsumexp(logits, dim=-1)
-    logp = logits.gather(1, target_t[:, None]).squeeze(1) - norm
-    # H = log Z - E[logit]; the weights overwrite nothing that is needed again
-    entropy = norm - (torch.exp(logits - norm[:, None]) * logits).sum(-1)
+    """log p = x - log Z and H = log Z - E[x], x being the logits less their maximum. Overwrites both buffers."""
+    logits -= logits.amax(-1, keepdim=True)
+    torch.exp(logits, out=work)
+    total = work.sum(-1)
+    logp = logits.gather(1, target_t[:, None]).squeeze(1) - total.log()
+    entropy = total.log() - work.mul_(logits).sum(-1) / total
     return logp, entropy
+
+
+def _logits(model: Any, hidden_t: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    head = model.get_output_embeddings()
+    if type(head) is torch.nn.Linear and head.bias is None and head.weight.dtype == out.dtype:
+        torch.mm(hidden_t, head.weight.t(), out=out)
+    else:
+        out.copy_(head(hidden_t))
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return out if cap is None else out.div_(cap).tanh_().mul_(cap)
+
+
+def _check_head(model: Any, ids: Sequence[int]) -> None:
+    """A model may do more to its logits than its output layer does (scaling, ...): compare one position."""
+    input_ids = torch.tensor([list(ids)], device=model.get_input_embeddings().weight.device)
+    theirs = model(input_ids=input_ids, use_cache=False, logits_to_keep=1).logits[0, -1].float()
+    hidden = model.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state
+    ours = _logits(model, hidden[:, -1], out=torch.empty(1, len(theirs), device=theirs.device))[0]
+    if not torch.allclose(ours, theirs, rtol=1e-2, atol=1e-2):
+        raise ConfigError(
+            f"{type(model).__name__} does something to its logits that the chunked scorer does not know "
+            f"(largest difference {float((ours - theirs).abs().max()):.3g}): its scores would be wrong"
+        )

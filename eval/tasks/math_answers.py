@@ -1,4 +1,6 @@
-"""Problems whose answer is a number or a formula (GSM8K, MATH, AIME): given as rows, answered in a box, judged by value."""
+"""Problems whose answer is a number or a formula (GSM8K, MATH, AIME): given as rows, answered in a box, judged by
+value.
+"""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +41,9 @@ class MathAnswers:
         self.problems: Sequence[Problem] = [problem_of(row, instruction, chat) for row in rows]
         ids = [problem.id for problem in self.problems]
         if len(set(ids)) != len(ids):
-            raise ConfigError(f"task {name!r} has repeated problem ids, such as {next(i for i in ids if ids.count(i) > 1)!r}")
+            raise ConfigError(
+                f"task {name!r} has repeated problem ids, such as {next(i for i in ids if ids.count(i) > 1)!r}"
+            )
         self.steps, self.thinking = tuple(steps), thinking
         self.verifier = verifier or MathVerifier()
         cascade = ",".join(step for step, _ in self.steps)

@@ -1,9 +1,9 @@
 """What an answer says, apart from how it is written: its class, and whether it agrees with the gold answer.
 
 An answer is taken apart (lists, tuples, sets, intervals, inequalities, matrices, equations, values with units) and its
-leaves are compared by value (`expressions`). The class is a text that depends on the answer and the gold only: equal for 0.5,
-1/2 and \\frac12, the same whatever else was seen, and a fixed point: the class of a class is itself. `compare` answers True or
-False where it can tell, None where a computer algebra system must decide.
+leaves are compared by value (`expressions`). The class is a text that depends on the answer and the gold only: equal
+for 0.5, 1/2 and \\frac12, the same whatever else was seen, and a fixed point: the class of a class is itself.
+`compare` answers True or False where it can tell, None where a computer algebra system must decide.
 """
 
 import functools

@@ -1,9 +1,10 @@
 """What a formula is worth: a small LaTeX reader and an exact evaluator, bounded in time and memory by construction.
 
-Two formulas are the same if they have the same value: exact fractions where possible, 60 digits otherwise; formulas with
-variables are compared by their values at fixed points drawn from the variables' names (Schwartz-Zippel: different
-rational functions agree at a random point with negligible probability). The result is a key that depends on nothing but the
-formula, costs microseconds, and needs no sympy. What the reader does not understand it refuses; it never guesses.
+Two formulas are the same if they have the same value: exact fractions where possible, 60 digits otherwise; formulas
+with variables are compared by their values at fixed points drawn from the variables' names (Schwartz-Zippel: different
+rational functions agree at a random point with negligible probability). The result is a key that depends on nothing
+but the formula, costs microseconds, and needs no sympy. What the reader does not understand it refuses; it never
+guesses.
 """
 
 import functools
@@ -11,6 +12,7 @@ import hashlib
 import math
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -24,11 +26,59 @@ WORKING_DIGITS, KEY_DIGITS, NOISE_DIGITS = 60, 20, 45
 POINTS = 4  # the last one negative
 PRIME = 9973  # denominator of the points: values never end in a decimal tie, so rounding is never ambiguous
 
-FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln exp".split()
-GREEK = (
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon "
-    "phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell"
-).split()
+FUNCTIONS = [
+    "sin",
+    "cos",
+    "tan",
+    "cot",
+    "sec",
+    "csc",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "ln",
+    "exp",
+]
+GREEK = [
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "epsilon",
+    "varepsilon",
+    "zeta",
+    "eta",
+    "theta",
+    "vartheta",
+    "iota",
+    "kappa",
+    "lambda",
+    "mu",
+    "nu",
+    "xi",
+    "rho",
+    "sigma",
+    "tau",
+    "upsilon",
+    "phi",
+    "varphi",
+    "chi",
+    "psi",
+    "omega",
+    "Gamma",
+    "Delta",
+    "Theta",
+    "Lambda",
+    "Xi",
+    "Sigma",
+    "Phi",
+    "Psi",
+    "Omega",
+    "ell",
+]
 UNKNOWN_FUNCTIONS = "fghFGHP"  # f(x) is an application, not a product
 TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d*)?|\.\d+)|(\\[a-zA-Z]+)|([a-zA-Z]+)|(.))", re.DOTALL)
 PLAIN_NAMES = {name: "\\" + name for name in [*FUNCTIONS, "sqrt", "pi"]}
@@ -47,7 +97,8 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A formula understood. `key` is equal for equal values; `exact` is the value if it is rational and has no variable.
+    """A formula understood. `key` is equal for equal values; `exact` is the value if it is rational and has no
+    variable.
 
     `value` is the real value without variables, `decimal` whether it was written as a decimal fraction (and so may be
     rounded), `positive` the key where every variable is positive.
@@ -90,7 +141,7 @@ def read_equation(left: str, right: str) -> str | None:
 
 
 def _constant(node: Node) -> Reading:
-    decimal = node[0] == "num" and node[2] or (node[0] == "neg" and node[1][0] == "num" and node[1][2])
+    decimal = (node[0] == "num" and node[2]) or (node[0] == "neg" and node[1][0] == "num" and node[1][2])
     return _of_value(evaluate(node, {}), bool(decimal))
 
 
@@ -606,7 +657,7 @@ def function_value(name: str, value: Number) -> Number:
     return bounded(clean(result, abs(result)))
 
 
-OPERATIONS = {
+OPERATIONS: dict[str, Callable[..., Number]] = {
     "add": add,
     "neg": negate,
     "mul": multiply,
@@ -622,13 +673,14 @@ OPERATIONS = {
 def snap(value: Number) -> Number:
     """A real value that is a simple fraction to 45 digits is that fraction: 8^{2/3} is 4."""
     mp = CONTEXTS.mp
-    if isinstance(value, Fraction) or isinstance(value, mp.mpc):
+    if isinstance(value, (Fraction, mp.mpc)):
         return value
     if value == 0:
         return Fraction(0)
     if not -50 < mp.mag(value) < 150:
         return value
     exact = to_fraction(value)
+    assert exact is not None  # its magnitude was just checked
     near = exact.limit_denominator(10**6)
     return near if abs(near - exact) * 10**NOISE_DIGITS <= abs(exact) else value
 

@@ -1,7 +1,8 @@
 """Where the answer is in a completion: one short cascade, the same for every model, and it says which step found it.
 
-A think block that is closed is skipped: only what follows it counts. One that never closes means no answer. Without tags the
-whole completion counts. Then the first step that finds something wins; `<answer>` and `\\boxed` take their last use.
+A think block that is closed is skipped: only what follows it counts. One that never closes means no answer. Without
+tags the whole completion counts. Then the first step that finds something wins; `<answer>` and `\\boxed` take their
+last use.
 """
 
 import re
@@ -14,9 +15,9 @@ __all__ = [
     "Found",
     "Step",
     "extract",
+    "final_phrase",
     "last_answer_tag",
     "last_boxed",
-    "final_phrase",
     "last_number",
     "rest",
 ]
@@ -56,7 +57,7 @@ def visible(completion: str, opened: bool) -> tuple[str | None, bool]:
     """What is not thought: (text, whether a block was closed before it); (None, False) if thought never ended."""
     tail = completion[-MAX_SCAN:]
     close = tail.rfind(CLOSE)
-    if tail.rfind(OPEN) > close or (close < 0 and (opened or len(completion) > MAX_SCAN and OPEN in completion)):
+    if tail.rfind(OPEN) > close or (close < 0 and (opened or (len(completion) > MAX_SCAN and OPEN in completion))):
         return None, False
     return (tail[close + len(CLOSE) :], True) if close >= 0 else (tail, False)
 

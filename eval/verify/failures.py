@@ -12,7 +12,8 @@ __all__ = ["Failures"]
 
 @dataclass(slots=True)
 class Failures:
-    """Counts verdicts by status. `check` raises once timeouts and errors are over `limit` of at least `minimum` verdicts.
+    """Counts verdicts by status. `check` raises once timeouts and errors are over `limit` of at least `minimum`
+    verdicts.
 
     The minimum keeps one failure among three from stopping a run. A model's own failures (no answer, truncated) are
     counted, and never raise.
@@ -43,5 +44,5 @@ class Failures:
             raise VerifyError(
                 f"the verifier failed on {self.failed} of {self.total} completions ({self.counts['timeout']} timeouts, "
                 f"{self.counts['error']} errors), over the limit of {self.limit:.1%}: no number from this run can be "
-                "trusted. Look at the slow or failing answers, or raise the deadline; the limit is `Failures(limit=...)`."
+                "trusted. Look at the slow or failing answers, or raise the deadline (the limit: Failures(limit=...))."
             )

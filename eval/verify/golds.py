@@ -1,5 +1,6 @@
-"""Gold answers are checked before anything is sampled: one that cannot be verified against itself makes every sample wrong,
-or right."""
+"""Gold answers are checked before anything is sampled: one that cannot be verified against itself makes every sample
+wrong, or right.
+"""
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks.base import Task
@@ -12,8 +13,8 @@ SHOWN = 10
 def check_golds(task: Task) -> list[tuple[str, str]]:
     """(problem id, reason) of every gold that cannot be used.
 
-    A task may have `gold_faults()`, which says so itself, or `gold_completion(problem)`, a completion that must be judged
-    correct (None where the problem states no solution). A task with neither cannot be checked: TypeError.
+    A task may have `gold_faults()`, which says so itself, or `gold_completion(problem)`, a completion that must be
+    judged correct (None where the problem states no solution). A task with neither cannot be checked: TypeError.
     """
     faults = getattr(task, "gold_faults", None)
     found: list[tuple[str, str]] = list(faults()) if faults is not None else []

@@ -1,9 +1,9 @@
 """Is this mathematical answer right, and what did it answer: the gold first, the cheapest sure test first.
 
 1. the verdict of this (gold, answer) pair, if it was judged before: k samples cost as many verifications as there are
-   distinct answers; 2. by value, in this process, in microseconds (`answers`); 3. math-verify in a killable worker, for what the
-   second step cannot read, if the answer passes the caps below. An answer over the caps that is not the gold letter for
-   letter is wrong. A worker that times out or fails gives status "timeout" or "error", which is not "wrong".
+distinct answers; 2. by value, in this process, in microseconds (`answers`); 3. math-verify in a killable worker, for
+what the second step cannot read, if the answer passes the caps below. An answer over the caps that is not the gold
+letter for letter is wrong. A worker that times out or fails gives status "timeout" or "error", which is not "wrong".
 """
 
 import re
@@ -141,7 +141,7 @@ def over_the_caps(text: str) -> str | None:
     numbers = DIGITS.findall(text)
     if any(len(number) > MAX_DIGITS for number in numbers):
         return "digits"
-    if text.count("^") > MAX_POWERS or text.count("^") > 1 and tower(text):
+    if text.count("^") > MAX_POWERS or (text.count("^") > 1 and tower(text)):
         return "powers"
     if text.count(",") > MAX_COMMAS:
         return "items"

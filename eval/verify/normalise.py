@@ -1,4 +1,6 @@
-"""One spelling for answers that differ only in spelling: markup, spacing, Unicode, units. Text in, text out, idempotent."""
+"""One spelling for answers that differ only in spelling: markup, spacing, Unicode, units. Text in, text out,
+idempotent.
+"""
 
 import functools
 import re
@@ -10,8 +12,9 @@ MAX_UNIT_CHARS = 200
 
 UNICODE = str.maketrans(
     {
-        "−": "-", "–": "-", "—": "-", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "∗": "*", "÷": "\\div ", "∕": "/",
-        "⁄": "/", "π": "\\pi ", "∞": "\\infty ", "√": "\\sqrt ", "°": "^\\circ ", "º": "^\\circ ", "∪": "\\cup ",
+        "−": "-", "–": "-", "—": "-", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "∗": "*", "÷": "\\div ",
+        "∕": "/", "⁄": "/", "π": "\\pi ", "∞": "\\infty ", "√": "\\sqrt ", "°": "^\\circ ", "º": "^\\circ ",
+        "∪": "\\cup ",
         "∩": "\\cap ", "∈": "\\in ", "≤": "\\le ", "⩽": "\\le ", "≥": "\\ge ", "⩾": "\\ge ", "≠": "\\ne ", "±": "\\pm ",
         "∅": "\\emptyset ", "²": "^2", "³": "^3", "½": "\\frac{1}{2}", "¼": "\\frac{1}{4}", "¾": "\\frac{3}{4}",
         "⅓": "\\frac{1}{3}", "⅔": "\\frac{2}{3}", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "％": "%", "，": ",",
@@ -24,7 +27,7 @@ REPLACED = [
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\,|\\!|\\;|\\:)\s*(?=\d{3})"), ""),  # thousands, as LaTeX spaces them
     (re.compile(r"(?<!\\)\\(?:[,;:! ]|(?:quad|qquad|thinspace|enspace|hfill)(?![a-zA-Z]))|~"), " "),
-    (re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|textbf|textit|textrm|mbox|hbox|operatorname|boldsymbol|bm)\*?\s*\{"), r"\\text{"),
+    (re.compile(r"\\(?:math(?:rm|bf|it|sf)|text(?:bf|it|rm)|[mh]box|operatorname|boldsymbol|bm)\*?\s*\{"), r"\\text{"),
     (re.compile(r"\\leq(?:slant)?(?![a-zA-Z])"), r"\\le "),
     (re.compile(r"\\geq(?:slant)?(?![a-zA-Z])"), r"\\ge "),
     (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
@@ -48,7 +51,9 @@ THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 
 @functools.lru_cache(maxsize=1 << 15)
 def normalise(text: str) -> str:
-    """The answer in one spelling. Markdown, dollar signs and LaTeX spacing go; 1,000 becomes 1000; \\dfrac becomes \\frac."""
+    """The answer in one spelling. Markdown, dollar signs and LaTeX spacing go; 1,000 becomes 1000; \\dfrac becomes
+    \\frac.
+    """
     text = text[: MAX_ANSWER_CHARS + 1].strip()
     for _ in range(4):
         once = _once(text)
@@ -112,9 +117,8 @@ UNITS = {
     for alias in aliases.split()
 }
 UNIT_TAIL = re.compile(
-    r"""^(?P<value>.*[\d.)}%\w])\s*
-    (?:(?P<degree>\^\\circ) | \\text\s*\{(?P<text>[^{}]*)\} | (?<=[\d)}])\s(?P<bare>[A-Za-z][A-Za-z]+(?:[ -][A-Za-z]+){0,4}))
-    \s*(?:\^\s*\{?(?P<power>\d)\}?)?$""",
+    r"""^(?P<value>.*[\d.)}%\w])\s* (?:(?P<degree>\^\\circ) | \\text\s*\{(?P<text>[^{}]*)\} |
+    (?<=[\d)}])\s(?P<bare>[A-Za-z][A-Za-z]+(?:[ -][A-Za-z]+){0,4})) \s*(?:\^\s*\{?(?P<power>\d)\}?)?$""",
     re.VERBOSE | re.DOTALL,
 )
 NOT_UNITS = {

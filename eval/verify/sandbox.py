@@ -4,9 +4,10 @@
 root made only of the folders it was given, one small writable scratch folder (memory, gone afterwards), no network, no
 other process, no capability and an empty environment; when it ends, the kernel kills whatever it left running.
 
-Works as root and as an ordinary user, where the kernel (5.14 or newer) allows user namespaces. As root the process becomes
-host user 65534, because limits on processes do not bind root. Landlock is not used: it leaves chmod, utime and UDP
-open. `unavailable` says what is missing by trying it; callers refuse to run untrusted code then, unless told otherwise.
+Works as root and as an ordinary user, where the kernel (5.14 or newer) allows user namespaces. As root the process
+becomes host user 65534 (if everything it is shown is readable by all), because limits on processes do not bind root.
+Landlock is not used: it leaves chmod, utime and UDP open. `unavailable` says what is missing by trying it; callers
+refuse to run untrusted code then, unless told otherwise.
 """
 
 import contextlib
@@ -16,13 +17,16 @@ import functools
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import stat
 import struct
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -37,7 +41,9 @@ __all__ = [
     "unavailable",
 ]
 
-SCRATCH = "/tmp"  # where the writable folder appears inside
+SCRATCH = (
+    "/scratch"  # where the writable folder appears inside; /tmp leads there as well, if nothing else is shown in it
+)
 
 CLONE_FLAGS = 0x10000000 | 0x00020000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000  # user mnt pid net ipc uts
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
@@ -47,6 +53,7 @@ ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 4, 24, 38, 36
 CAPABILITY_VERSION_3 = 0x20080522
 NOBODY = 65534
+MOUNT_POINTS = ("/mnt", "/media", "/srv", "/tmp", "/run", "/var/tmp", "/opt")  # one is covered while the root is built
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
@@ -76,8 +83,9 @@ def spawn(
 ) -> int:
     """Run `main` confined and return the pid of the process that waits for it and ends with its exit code.
 
-    Only the file descriptors in `keep` stay open inside, and only `environment` is there. The caller must have one thread, and kills the sandbox by killing
-    the returned pid (or by dying). Raises SandboxError if anything could not be set up.
+    Only the file descriptors in `keep` stay open inside, and only `environment` is there. The caller must have one
+    thread, and kills the sandbox by killing the returned pid (or by dying). Raises SandboxError if anything could not
+    be set up.
     """
     libc()
     paths = minimal(readable)
@@ -92,7 +100,7 @@ def spawn(
     os.close(report_w)
     os.close(mapped_r)
     try:
-        _hand_over_ids(pid, report_r, mapped_w)
+        _hand_over_ids(pid, report_r, mapped_w, as_nobody=all(world_readable(path) for path in paths))
     except OSError as error:
         kill_and_reap(pid)
         raise error if isinstance(error, SandboxError) else SandboxError(f"user namespace: {error}") from error
@@ -102,11 +110,16 @@ def spawn(
     return pid
 
 
-def _hand_over_ids(pid: int, report_r: int, mapped_w: int) -> None:
+def world_readable(path: str) -> bool:
+    mode = Path(path).stat().st_mode
+    return bool(mode & stat.S_IROTH) and (not stat.S_ISDIR(mode) or bool(mode & stat.S_IXOTH))
+
+
+def _hand_over_ids(pid: int, report_r: int, mapped_w: int, as_nobody: bool) -> None:
     """The parent's half: give the child its user ids once it is in its namespace, then wait until it runs or fails."""
     if os.read(report_r, 1) != b"u":
         raise SandboxError("user namespaces are not permitted here")
-    two = _write_maps(pid)
+    two = _write_maps(pid, as_nobody)
     os.write(mapped_w, b"2" if two else b"1")
     message = b""
     while block := os.read(report_r, 4096):
@@ -115,11 +128,11 @@ def _hand_over_ids(pid: int, report_r: int, mapped_w: int) -> None:
         raise SandboxError(message.decode(errors="replace"))
 
 
-def _write_maps(pid: int) -> bool:
+def _write_maps(pid: int, as_nobody: bool) -> bool:
     """Map user 0 inside to us; as root also 1 inside to nobody. Says whether the second exists."""
     base = Path(f"/proc/{pid}")
     uid, gid = os.geteuid(), os.getegid()
-    if uid == 0:
+    if uid == 0 and as_nobody:
         with contextlib.suppress(PermissionError):
             (base / "gid_map").write_text(f"0 {gid} 1\n1 {NOBODY} 1\n")
             (base / "uid_map").write_text(f"0 {uid} 1\n1 {NOBODY} 1\n")
@@ -144,13 +157,16 @@ def _outer(inside: _Inside, paths: list[str], mapped_r: int, report_w: int) -> N
     """The child: enter the namespaces, build the root, fork process 1, wait for it, end as it did."""
     code = 70
     try:
-        die_with_parent()
+        parent = os.getppid()
         os.setsid()
         call("unshare", CLONE_FLAGS)
         os.write(report_w, b"u")
         two_users = os.read(mapped_r, 1) == b"2"
         os.setresgid(0, 0, 0)
         os.setresuid(0, 0, 0)
+        die_with_parent()  # only now: a change of user makes the kernel forget it
+        if os.getppid() != parent:
+            os._exit(code)
         _close_doors()
         _build_root(paths, inside.limits)
         alive_r, alive_w = os.pipe()
@@ -184,7 +200,7 @@ def _inner(inside: _Inside, two_users: bool, alive_r: int, report_w: int) -> NoR
             os._exit(70)
         prctl(PR_SET_DUMPABLE, 0)  # the code under test shares our user: it must not read or trace process 1
         os.environ.clear()
-        os.environ.update(inside.environment)
+        os.environ.update({"HOME": SCRATCH, "TMPDIR": SCRATCH} | inside.environment)
         set_limits(inside.limits)
         os.chdir(SCRATCH)
         os.close(report_w)
@@ -209,22 +225,31 @@ def _close_doors() -> None:
 
 
 def _build_root(paths: list[str], limits: Limits) -> None:
-    """A new root in memory holding read-only binds of `paths`, a few devices and the scratch folder; then move into it."""
+    """A new root in memory holding read-only binds of `paths`, a few devices and the scratch folder; then move into
+    it.
+    """
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    root = "/tmp"  # covered below: what lies under it is reached through the descriptors
+    root = next(f for f in MOUNT_POINTS if Path(f).is_dir() and not any(related(f, path) for path in paths))
     sources = {path: os.open(path, os.O_PATH) for path in [*paths, *(f"/dev/{name}" for name in DEVICES)]}
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
-    os.mkdir(root + SCRATCH)
+    Path(root + SCRATCH).mkdir()
     options = f"size={limits.scratch_bytes},nr_inodes=4096,mode=1777"
     mount("tmpfs", root + SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, options)
-    for path, fd in sources.items():  # after the scratch folder: some may lie inside it
+    for path, fd in sources.items():
         _bind(fd, path, root)
+    if not any(related("/tmp", path) for path in paths):
+        Path(f"{root}/tmp").symlink_to(SCRATCH)
     os.chdir(root)
     call("pivot_root", b".", b".")
     call("umount2", b".", MNT_DETACH)
     mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     os.chdir("/")
     call("sethostname", b"sandbox", 7)
+
+
+def related(one: str, other: str) -> bool:
+    """Whether one path is the other, or lies inside it."""
+    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
 
 
 def _bind(fd: int, path: str, root: str) -> None:
@@ -243,9 +268,9 @@ def _bind(fd: int, path: str, root: str) -> None:
 
 
 def minimal(paths: Iterable[str]) -> list[str]:
-    """Existing absolute paths, symbolic links of a single level kept as themselves, none inside another."""
+    """The paths that exist, absolute, none inside another; a link is shown as what it leads to, in the link's place."""
     kept: list[str] = []
-    for path in sorted({os.path.abspath(p) for p in paths if os.path.exists(p)}):
+    for path in sorted({str(Path(p).absolute()) for p in paths if Path(p).exists()}):
         if path == "/":
             raise ValueError("the whole file system cannot be shown to a sandbox")
         if not any(path == k or path.startswith(k + "/") for k in kept):
@@ -256,7 +281,7 @@ def minimal(paths: Iterable[str]) -> list[str]:
 def interpreter_paths() -> list[str]:
     """What a bare Python needs to be readable: its own installation and the system's shared libraries."""
     system = ["/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"]
-    return [*system, os.path.realpath(sys.base_prefix), os.path.dirname(os.path.realpath(sys.executable))]
+    return [*system, str(Path(sys.base_prefix).resolve()), str(Path(sys.executable).resolve().parent)]
 
 
 def set_limits(limits: Limits) -> None:
@@ -304,6 +329,54 @@ def _close_all_but(keep: Sequence[int]) -> None:
         os.closerange(low, fd)
         low = fd + 1
     os.closerange(low, 1 << 16)
+
+
+def spawn_unconfined(main: Callable[[], None], *, limits: Limits, environment: Mapping[str, str]) -> int:
+    """Run `main` in a session of its own in a temporary folder, with limits and a new environment, and nothing else.
+
+    For machines without namespaces, when the user insists. Orphans are adopted, so that `end_children` finds them.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    folder, code = tempfile.mkdtemp(prefix="offleash-"), 70
+    try:
+        die_with_parent()
+        os.setsid()
+        if sys.platform == "linux":
+            prctl(PR_SET_NO_NEW_PRIVS, 1)
+            prctl(PR_SET_CHILD_SUBREAPER, 1)
+        os.environ.clear()
+        os.environ.update(environment)
+        set_limits(replace(limits, processes=limits.processes + own_processes()))
+        os.chdir(folder)
+        main()
+        code = 0
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(code)  # also after an exception: a forked child must not return into its parent's code
+
+
+def own_processes() -> int:
+    """How many processes our user has: without a namespace the limit on processes counts all of them."""
+    count = 0
+    for status in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            count += status.stat().st_uid == os.getuid()
+    return count
+
+
+def end_children() -> None:
+    """Kill our children and the orphans we adopted until there are none left."""
+    while True:
+        try:
+            children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+            for child in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGKILL)
+            os.waitpid(-1, 0)
+        except (ChildProcessError, FileNotFoundError):
+            return
 
 
 def kill_and_reap(pid: int) -> None:

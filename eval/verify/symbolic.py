@@ -1,8 +1,8 @@
 """Computer algebra of last resort: math-verify, as a job for a killable worker.
 
-Imported only inside workers. Its timeouts (signals) are off: the worker's deadline is the only clock. One guard is added
-to its verdict: two numbers that it calls equal must agree to five digits (it compares after rounding to six decimal
-places, so 1/2004! equals 1/2006!).
+Imported only inside workers. Its timeouts (signals) are off: the worker's deadline is the only clock. One guard is
+added to its verdict: two numbers that it calls equal must agree to five digits (it compares after rounding to six
+decimal places, so 1/2004! equals 1/2006!).
 """
 
 import functools

@@ -1,10 +1,11 @@
 """A pool of worker processes that can always be killed: how every slow or dangerous verdict is computed.
 
 A job is JSON in, JSON out, run by one function named "module:function". A job that passes its deadline has its worker
-killed (SIGKILL) and replaced; no signal, alarm or thread trick is involved, so it works from any thread and inside asyncio.
-Workers are forked by a fresh helper process (`zygote`), never by the caller: a caller that holds CUDA or a thousand threads
-is safe. They have a memory limit, an empty environment, may start no process of their own unless told so, run in a
-sandbox where the machine has one, are replaced after a number of jobs, and die with the pool even if the caller is killed.
+killed (SIGKILL) and replaced; no signal, alarm or thread trick is involved, so it works from any thread and inside
+asyncio. Workers are forked by a fresh helper process (`zygote`), never by the caller: a caller that holds CUDA or a
+thousand threads is safe. They have a memory limit, an empty environment, may start no process of their own unless told
+so, run in a sandbox where the machine has one, are replaced after a number of jobs, and die with the pool even if the
+caller is killed.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,8 +121,11 @@ class WorkerPool:
 
     def _take(self) -> "_Worker":
         """An idle worker or a new one; a helper process that died is replaced once."""
-        if self._idle:
-            return self._idle.pop()
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_quiet():
+                return worker
+            self._kill(worker)
         for attempt in (1, 2):
             if self._zygote is None:
                 self._zygote = _Zygote(self._settings | {"confined": self._resolve()}, self._start_seconds)
@@ -141,11 +145,16 @@ class WorkerPool:
 
     def _kill(self, worker: "_Worker") -> None:
         worker.channel.close()
-        if self._zygote is not None:
-            try:
-                self._zygote.kill(worker.pid)
-            except OSError:  # the helper itself is gone: its workers die with it
-                self._drop_processes()
+        if self._zygote is None or worker.parent is not self._zygote:
+            return  # its helper is gone, and it with its helper
+        try:
+            self._zygote.kill(worker.pid)
+        except OSError:
+            self._drop_processes()
+
+    def _lost_its_parent(self, worker: "_Worker") -> bool:
+        """Whether a worker died because its helper did, and not because of its job."""
+        return worker.parent is not self._zygote or worker.parent.process.poll() is not None
 
     def _resolve(self) -> bool:
         if self._confined is False:
@@ -156,23 +165,43 @@ class WorkerPool:
         return reason is None
 
 
+class _Stale(Exception):
+    """A reply to another job: left behind by an earlier, hostile one."""
+
+
 class _Worker:
     """The pool's end of one worker."""
 
-    def __init__(self, pid: int, channel: socket.socket) -> None:
-        self.pid, self.channel = pid, channel
+    def __init__(self, parent: "_Zygote", pid: int, channel: socket.socket) -> None:
+        self.parent, self.pid, self.channel = parent, pid, channel
         self.jobs_done = 0
         self.worn = False
+        self._number = ""
         self._buffer = bytearray()
+        weakref.finalize(self, channel.close)
 
-    def send(self, frame: bytes, seconds: float) -> None:
-        self.channel.settimeout(seconds)
+    def is_quiet(self) -> bool:
+        """Alive, and nothing was said out of turn (a hostile job may have left a reply for the next one)."""
+        self.channel.setblocking(False)
+        try:
+            self.channel.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def send(self, job: Any, seconds: float) -> None:
+        self._number = os.urandom(8).hex()
         self._buffer.clear()
-        self.channel.sendall(frame)
+        self.channel.settimeout(seconds)
+        self.channel.sendall(zygote.pack({"number": self._number, "job": job}))
         self.channel.setblocking(False)
 
     def receive(self) -> Outcome | None:
-        """The outcome if it has arrived whole, None if not yet. Raises OSError or ValueError if the worker is unusable."""
+        """The outcome if it has arrived whole, None if not yet. Raises OSError or ValueError if the worker is
+        unusable.
+        """
         while len(self._buffer) < 4 or len(self._buffer) < 4 + self._length():
             try:
                 block = self.channel.recv(1 << 20)
@@ -193,6 +222,8 @@ class _Worker:
     def _outcome(self, reply: Any) -> Outcome:
         if not isinstance(reply, dict) or ("ok" not in reply and "error" not in reply):
             raise ValueError("the worker's reply is not an outcome")
+        if reply.get("number") != self._number:
+            raise _Stale
         if "ok" in reply:
             return Outcome("ok", reply["ok"])
         self.worn = bool(reply.get("memory"))
@@ -203,10 +234,11 @@ class _Round:
     """One `map`: which job is where, and until when."""
 
     def __init__(self, pool: WorkerPool, jobs: Sequence[Any], end: float | None) -> None:
-        self.pool, self.end = pool, end
-        self.waiting = deque((index, zygote.pack(job)) for index, job in enumerate(jobs))
+        self.pool, self.end, self.jobs = pool, end, jobs
+        self.waiting = deque(enumerate(jobs))
         self.outcomes: list[Outcome] = [Outcome("timeout", message="not started before the outer deadline")] * len(jobs)
         self.busy: dict[_Worker, tuple[int, float]] = {}
+        self.repeated: Counter[int] = Counter()
         self.selector = selectors.DefaultSelector()
 
     def run(self) -> list[Outcome]:
@@ -227,15 +259,15 @@ class _Round:
     def _assign(self) -> None:
         while self.waiting and len(self.busy) < self.pool.workers:
             worker = self.pool._take()
-            index, frame = self.waiting.popleft()
+            index, job = self.waiting.popleft()
             self.busy[worker] = (index, time.monotonic() + self.pool.job_seconds)
             self.selector.register(worker.channel, selectors.EVENT_READ, worker)
             try:
-                worker.send(frame, self.pool.job_seconds)
+                worker.send(job, self.pool.job_seconds)
             except TimeoutError:
                 self._finish(worker, Outcome("timeout", message="the worker did not read the job"), kill=True)
-            except OSError as error:
-                self._finish(worker, Outcome("error", message=f"the worker died: {error}"), kill=True)
+            except OSError:
+                self._again(worker)  # it died before it had the job
 
     def _collect(self) -> None:
         if not self.busy:
@@ -246,11 +278,22 @@ class _Round:
             worker: _Worker = key.data
             try:
                 outcome = worker.receive()
-            except (OSError, ValueError, RecursionError) as error:
-                self._finish(worker, Outcome("error", message=str(error) or type(error).__name__), kill=True)
+            except (_Stale, OSError, ValueError, RecursionError) as error:
+                if isinstance(error, _Stale) or (isinstance(error, OSError) and self.pool._lost_its_parent(worker)):
+                    self._again(worker)
+                else:
+                    self._finish(worker, Outcome("error", message=str(error) or type(error).__name__), kill=True)
             else:
                 if outcome is not None:
                     self._finish(worker, outcome, kill=False)
+
+    def _again(self, worker: _Worker) -> None:
+        """Give the job to another worker: it has not been answered, and it is not to blame. Twice at most."""
+        index, _ = self.busy[worker]
+        self._finish(worker, Outcome("error", message="its worker was lost, twice"), kill=True)
+        self.repeated[index] += 1
+        if self.repeated[index] <= 2:
+            self.waiting.appendleft((index, self.jobs[index]))
 
     def _kill_late(self) -> None:
         now = time.monotonic()
@@ -295,13 +338,18 @@ class _Zygote:
 
     def spawn(self) -> _Worker:
         ours, theirs = socket.socketpair()
-        with theirs:
+        try:
             self.control.settimeout(30)
             socket.send_fds(self.control, [b'{"spawn": 1}\n'], [theirs.fileno()])
             reply = self._reply(30)
-        if "pid" not in reply:
-            raise ConnectionError("the helper process ended")
-        return _Worker(int(reply["pid"]), ours)
+            if "pid" not in reply:
+                raise ConnectionError("the helper process ended")
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return _Worker(self, int(reply["pid"]), ours)
 
     def kill(self, pid: int) -> None:
         self.control.settimeout(30)
@@ -341,5 +389,5 @@ def _end_process(process: subprocess.Popen[bytes], control: socket.socket, owner
 def readable_paths() -> list[str]:
     """What a confined worker may read: the interpreter, the libraries on the path, and this package."""
     here = str(Path(__file__).resolve().parents[1])
-    paths = [*sandbox.interpreter_paths(), sys.prefix, here, *(p for p in sys.path if p and os.path.abspath(p) != "/")]
+    paths = [*sandbox.interpreter_paths(), sys.prefix, here, *(p for p in sys.path if p not in ("", "/"))]
     return sandbox.minimal(paths)

@@ -1,10 +1,12 @@
-"""The parent of workers: a fresh process that imports the job's library once and forks a worker whenever one is asked for.
+"""The parent of workers: a fresh process that imports the job's library once and forks a worker whenever one is asked
+for.
 
 Started by `workers.WorkerPool`, never imported by users. It owns no thread and runs no job, so it always answers. The
 standard library's fork server is not used because it imports the user's `__main__` again in every worker.
 
-Control messages are JSON lines over a Unix socket: {"spawn": 1} with the worker's socket attached, {"kill": pid}. Workers
-speak length-prefixed JSON: nothing that a worker sends is ever unpickled, since a worker may have run hostile code.
+Control messages are JSON lines over a Unix socket: {"spawn": 1} with the worker's socket attached, {"kill": pid}.
+Workers speak length-prefixed JSON: nothing that a worker sends is ever unpickled, since a worker may have run hostile
+code.
 """
 
 import array
@@ -96,9 +98,10 @@ def serve(control: int, settings: dict[str, Any], parent: int | None = None) -> 
                 pid = fork_worker(target, fds[0], channel, settings)
                 workers.add(pid)
                 channel.sendall(pack_line({"pid": pid}))
-            elif request["kill"] in workers:
-                workers.discard(request["kill"])
-                end(request["kill"])
+            else:
+                if request["kill"] in workers:
+                    workers.discard(request["kill"])
+                    end(request["kill"])
                 channel.sendall(pack_line({"killed": request["kill"]}))
     finally:
         for pid in workers:
@@ -161,12 +164,13 @@ def work(target: Callable[[Any], Any], channel: socket.socket) -> None:
 
 
 def run(target: Callable[[Any], Any], job: bytes) -> bytes:
+    """The reply repeats the job's number, which no earlier job can have known."""
+    request = json.loads(job)
     try:
-        return pack({"ok": target(json.loads(job))})
-    except (
-        BaseException
-    ) as error:  # SystemExit and math-verify's TimeoutException are not Exceptions; all become reports
-        return pack({"error": describe(error), "memory": isinstance(error, MemoryError)})
+        return pack({"number": request["number"], "ok": target(request["job"])})
+    except BaseException as error:  # SystemExit and math-verify's TimeoutException are not Exceptions; report them all
+        memory = isinstance(error, MemoryError)
+        return pack({"number": request["number"], "error": describe(error), "memory": memory})
 
 
 def describe(error: BaseException) -> str:

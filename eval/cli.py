@@ -1,0 +1,34 @@
+"""The `offleash` command: finds the subcommand and turns errors into one line and an exit status."""
+
+import sys
+from importlib import import_module
+
+from offleash.eval.errors import OffleashError
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS: dict[str, tuple[str, str]] = {}
+"""Name -> (module with `main(words) -> int`, one line for `offleash --help`)."""
+
+
+def main(words: list[str] | None = None) -> int:
+    words = sys.argv[1:] if words is None else words
+    if not words or words[0] in ("-h", "--help", "help"):
+        print("usage: offleash COMMAND [...]\n\n" + "\n".join(f"  {n:10} {text}" for n, (_, text) in COMMANDS.items()))
+        print("\noffleash COMMAND --help explains one. Training: accelerate launch -m offleash.train --help")
+        return 0 if words else 2
+    if words[0] not in COMMANDS:
+        print(f"offleash: no command {words[0]!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    try:
+        return int(import_module(COMMANDS[words[0]][0]).main(words[1:]))
+    except OffleashError as error:
+        print(f"offleash: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("offleash: interrupted; what was written is whole, the same command continues", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

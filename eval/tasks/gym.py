@@ -1,0 +1,166 @@
+"""Any task of reasoning-gym by its name: its own generator, its own scorer (in a killable worker), correct at 0.99 or
+more.
+
+Partial credit is not correctness: most scorers pay something for junk. Two scorers are broken and refused. Where few
+answers are possible, pass@k rises by guessing alone; `note` says so.
+"""
+
+import base64
+import hashlib
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.tasks.base import Problem, Status, Verdict
+from offleash.eval.verify.extract import TAGGED_STEPS, extract
+from offleash.eval.verify.gym_answers import refused, spelled
+from offleash.eval.verify.workers import WorkerPool
+
+__all__ = ["GUESSABLE", "REFUSED", "Gym"]
+
+CORRECT = 0.99
+# Their scores are shares of cells, letters or seconds, so that 0.99 is still wrong: game_of_life pays 0.99 for one
+# wrong cell of a hundred, time_intervals for a quarter of an hour. Only full marks count.
+PROPORTIONAL = {"game_of_life", "emoji_mystery", "modulo_grid", "time_intervals", "spell_backward"}
+VERDICTS = "1"  # changes with any change that could change a verdict
+INSTRUCTION = (
+    "Think step by step, then give your final answer, and nothing else, between <answer> and </answer>. Where an "
+    "example shows a format, keep to it."
+)
+REFUSED = {
+    "game_of_life_halting": "its scorer pays full marks for any non-empty answer",
+    "puzzle24": "its scorer ignores which numbers were given: 6*4*1*1 always wins",
+    "composite": "it mixes other tasks; name them one by one",
+}
+GUESSABLE = {
+    "syllogism": 2,
+    "circuit_logic": 2,
+    "course_schedule": 2,
+    "isomorphic_strings": 2,
+    "ransom_note": 2,
+    "acre": 3,
+    "mahjong_puzzle": 3,
+    "color_cube_rotation": 6,
+    "self_reference": 7,
+}
+STATED_ELSEWHERE = ("possible_answer", "example_answer", "example_correct_answer")  # golds of tasks with many answers
+
+
+class Gym:
+    """`size` problems of the reasoning-gym task `dataset`, generated from `seed`; `config` is the generator's own."""
+
+    def __init__(
+        self,
+        dataset: str,
+        *,
+        size: int = 100,
+        seed: int = 0,
+        config: Mapping[str, Any] | None = None,
+        instruction: str = INSTRUCTION,
+        thinking: bool = False,
+        workers: int = 1,
+        job_seconds: float = 10.0,
+    ) -> None:
+        if dataset in REFUSED:
+            raise ConfigError(f"reasoning-gym task {dataset!r} is refused: {REFUSED[dataset]}")
+        self.dataset, self.config, self.thinking = dataset, json.dumps(dict(config or {}), sort_keys=True), thinking
+        self.name = f"gym/{dataset}"
+        self.version = f"gym-{VERDICTS}-{version('reasoning-gym')}-{'think' if thinking else 'plain'}"
+        guesses = GUESSABLE.get(dataset)
+        self.note = f"only about {guesses} answers are possible: pass@k rises by guessing" if guesses else ""
+        entries = generate(dataset, size, seed, self.config)
+        self.problems: Sequence[Problem] = [
+            problem_of(dataset, seed, index, entry, instruction) for index, entry in enumerate(entries)
+        ]
+        self._entries = {
+            problem.id: base64.b64encode(pickle.dumps(entry)).decode()
+            for problem, entry in zip(self.problems, entries, strict=True)
+        }
+        self.pool = WorkerPool("offleash.eval.verify.gym_scoring:score", workers=workers, job_seconds=job_seconds)
+        self._threshold = 1.0 if dataset in PROPORTIONAL else CORRECT
+        self._scores: dict[tuple[str, str], tuple[Status, bool]] = {}
+
+    def verify(
+        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
+    ) -> list[Verdict]:
+        cut = [False] * len(completions) if truncated is None else truncated
+        found = [extract(completion, TAGGED_STEPS, opened=self.thinking) for completion in completions]
+        answers = [None if one.answer is None else spelled(self.dataset, one.answer) for one in found]
+        self._score({(p.id, a) for p, a in zip(problems, answers, strict=True) if a is not None})
+        verdicts = []
+        for problem, answer, one, was_cut in zip(problems, answers, found, cut, strict=True):
+            if answer is None:
+                verdicts.append(Verdict(None, False, "truncated" if was_cut else "no_answer"))
+            else:
+                status, correct = self._scores[problem.id, answer]
+                verdicts.append(Verdict(self._class(problem, answer, correct), correct, status, one.step))
+        return verdicts
+
+    def correct_answers(self, problem: Problem) -> None:
+        """One unit per problem, as the paper counts: any answer the scorer accepts."""
+
+    def gold_completion(self, problem: Problem) -> str | None:
+        return f"<answer>{problem.gold}</answer>" if problem.gold else None
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def _score(self, pairs: set[tuple[str, str]]) -> None:
+        """Score what was not scored before. A failure is not kept: the next call tries again."""
+        self._scores = {pair: done for pair, done in self._scores.items() if done[0] == "ok"}
+        todo = sorted(pair for pair in pairs if pair not in self._scores)
+        for pair in todo:
+            if pair[0] not in self._entries:
+                raise ConfigError(f"problem {pair[0]!r} is not one of task {self.name!r} with this seed and size")
+        scored = [pair for pair in todo if refused(self.dataset, pair[1]) is None]
+        self._scores.update(dict.fromkeys(set(todo) - set(scored), ("ok", False)))
+        jobs = [
+            {"dataset": self.dataset, "config": self.config, "entry": self._entries[problem_id], "answer": answer}
+            for problem_id, answer in scored
+        ]
+        for pair, outcome in zip(scored, self.pool.map(jobs), strict=True):
+            self._scores[pair] = (outcome.status, outcome.status == "ok" and outcome.value >= self._threshold)
+
+    @staticmethod
+    def _class(problem: Problem, answer: str, correct: bool) -> str:
+        if correct:
+            return problem.gold or "correct"
+        shown = " ".join(answer.split())
+        if len(shown) > 200:
+            return "#" + hashlib.sha256(shown.encode(errors="replace")).hexdigest()[:16]
+        return shown if shown != problem.gold else f"{shown} (malformed)"
+
+
+def generate(dataset: str, size: int, seed: int, config: str) -> list[dict[str, Any]]:
+    try:
+        import reasoning_gym  # optional, and slow to import
+    except ModuleNotFoundError as error:
+        raise ConfigError("this task needs reasoning-gym: pip install 'offleash[gym]'") from error
+    try:
+        made = reasoning_gym.create_dataset(dataset, size=size, seed=seed, **json.loads(config))
+    except (ValueError, TypeError, AssertionError) as error:
+        raise ConfigError(f"reasoning-gym task {dataset!r}: {error}") from error
+    return [made[index] for index in range(size)]
+
+
+def problem_of(dataset: str, seed: int, index: int, entry: dict[str, Any], instruction: str) -> Problem:
+    text = f"{entry['question']}\n\n{instruction}" if instruction else entry["question"]
+    return Problem(
+        f"{dataset}/{seed}/{index}",
+        [{"role": "user", "content": text}],
+        gold_of(entry),
+        {"dataset": dataset, "seed": seed, "index": index},
+    )
+
+
+def gold_of(entry: dict[str, Any]) -> str:
+    """The stated answer, one of many where a task states an example, "" where it states none."""
+    if entry["answer"] is not None:
+        return str(entry["answer"])
+    stated = [entry["metadata"][key] for key in STATED_ELSEWHERE if key in entry["metadata"]]
+    if not stated:
+        return ""
+    return stated[0] if isinstance(stated[0], str) else json.dumps(stated[0])

@@ -1,0 +1,163 @@
+"""Answers to reasoning-gym tasks before its scorers see them: the paper's spellings (Appendix B.3), and a screen.
+
+B.3 of arXiv 2507.14843 normalises seven tasks; the same rules serve base and policy here. The screen refuses what nine
+scorers would execute as code: an answer with anything but the characters its task needs is wrong without being scored.
+For n_queens, spiral_matrix, string_insertion and binary_matrix nothing is lost, since the executed form never scores
+above 0.5.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from offleash.eval.verify.expressions import Reading, read
+from offleash.eval.verify.normalise import normalise
+
+__all__ = ["MAX_CHARS", "NORMALISERS", "refused", "spelled"]
+
+MAX_CHARS = 20_000
+
+
+def spelled(dataset: str, answer: str) -> str:
+    """The answer in the spelling its scorer understands."""
+    normaliser = NORMALISERS.get(dataset) if len(answer) <= MAX_CHARS else None
+    return answer.strip() if normaliser is None else normaliser(answer.strip())
+
+
+FRACTION = re.compile(r"\\[dt]?frac\s*\{?\s*(\d+)\s*\}?\s*\{?\s*(\d+)\s*\}?")
+
+
+def dice(answer: str) -> str:
+    """\\frac{a}{b} is a/b."""
+    answer = FRACTION.sub(r"\1/\2", answer)
+    return re.sub(r"\s*/\s*", "/", answer.strip("$ "))
+
+
+POWER = re.compile(r"(\d+)\s*\^\s*\{?\s*(\d{1,2})\s*\}?")
+
+
+def prime_factorization(answer: str) -> str:
+    """60 = 2^2 \\times 3 \\times 5 is 2 × 2 × 3 × 5."""
+    answer = answer.rsplit("=", 1)[-1].strip("$ ")
+    answer = re.sub(r"\\times|\\cdot|\*|·", "×", answer)
+    return POWER.sub(lambda match: " × ".join([match[1]] * int(match[2])), answer)
+
+
+def palindrome_generation(answer: str) -> str:
+    return re.sub(r"\s+", "", answer)
+
+
+def advanced_geometry(answer: str) -> str:
+    """Formulas become decimals of three places: \\left(\\frac{1}{2}, \\sqrt{2}\\right) is (0.500, 1.414)."""
+    text = normalise(answer)
+    degrees = "^\\circ" in text or "°" in answer
+    text = text.replace("^\\circ", "").strip()
+    if text.startswith("(") and text.endswith(")") and "," in text:
+        return f"({', '.join(decimal(part) for part in text[1:-1].split(','))})"
+    return decimal(text) + ("°" if degrees else "")
+
+
+def decimal(text: str) -> str:
+    """Three decimal places of a formula; a plain decimal, or what cannot be read, stays."""
+    text = text.strip()
+    reading = read(text)
+    if re.fullmatch(r"-?\d+(?:\.\d+)?", text) or not isinstance(reading, Reading) or reading.value is None:
+        return text
+    return f"{float(round(Fraction(reading.value), 3)):.3f}"
+
+
+SCIENTIFIC = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:\\times|\\cdot|×|x|\*)\s*10\s*\^\s*\{?\s*(-?\d{1,4})\s*\}?")
+
+
+def power_function(answer: str) -> str:
+    """1.5 \\times 10^{-3} is 1.5e-3."""
+    return SCIENTIFIC.sub(r"\1e\2", answer.strip("$ ")).replace(",", "")
+
+
+def arc_1d(answer: str) -> str:
+    """Digits with single spaces between, without LaTeX arrays around them."""
+    answer = re.sub(r"\\(?:begin|end)\{[a-z]*\}(?:\{[^{}]*\})?", " ", answer)
+    answer = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r" \1 ", answer)
+    answer = re.sub(r"\\quad|\\[,;:! ]|[&$\[\](),]", " ", answer)
+    if re.fullmatch(r"\d+", answer.strip()):
+        answer = " ".join(answer.strip())
+    return re.sub(r"\s+", " ", answer).strip()
+
+
+def boxnet(answer: str) -> str:
+    """A JSON list of {agent: action}; one plan alone becomes a list, what is no plan is dropped."""
+    answer = re.sub(r"^```(?:json)?\s*|\s*```$", "", answer.strip())
+    try:
+        plan = json.loads(answer)
+    except (ValueError, RecursionError):
+        return answer
+    steps = [plan] if isinstance(plan, dict) else plan
+    if not isinstance(steps, list):
+        return "[]"  # a pure number is no plan
+    kept = [{agent: action(agent, value) for agent, value in step.items()} for step in steps if isinstance(step, dict)]
+    return json.dumps(kept)
+
+
+def action(agent: str, value: Any) -> Any:
+    """A nested list is its first item, a nested dictionary the agent's own entry or its first."""
+    if isinstance(value, list):
+        return value[0] if value else ""
+    if isinstance(value, dict):
+        return value.get(agent, next(iter(value.values()), ""))
+    return value
+
+
+NORMALISERS: dict[str, Callable[[str], str]] = {
+    "dice": dice,
+    "prime_factorization": prime_factorization,
+    "palindrome_generation": palindrome_generation,
+    "advanced_geometry": advanced_geometry,
+    "power_function": power_function,
+    "arc_1d": arc_1d,
+    "boxnet": boxnet,
+}
+
+PLAIN = re.compile(r"[\w\s.,-]*")
+ARITHMETIC = re.compile(r"[\d\s+\-*/().]*")
+FORMULA = re.compile(r"[A-Za-z\d\s+\-*/^().]*")
+NAMES = {"sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh", "exp"}
+NAMES |= {"log", "ln", "sqrt", "pi", "Abs"}
+WORD = re.compile(r"[A-Za-z]+\d*")
+EXPONENT = re.compile(r"(?:\*\*|\^)\s*\(?\s*-?\s*(\d+)")
+EXECUTED = {
+    "n_queens": PLAIN,
+    "spiral_matrix": PLAIN,
+    "string_insertion": PLAIN,
+    "binary_matrix": PLAIN,
+    "countdown": ARITHMETIC,
+    "simple_integration": FORMULA,
+    "intermediate_integration": FORMULA,
+    "polynomial_multiplication": FORMULA,
+}
+
+
+def refused(dataset: str, answer: str) -> str | None:
+    """Why an answer is wrong without being scored; None if the scorer may see it."""
+    if len(answer) > MAX_CHARS:
+        return "too long"
+    allowed = EXECUTED.get(dataset)
+    if allowed is None:
+        return None
+    if not allowed.fullmatch(answer):
+        return "characters the task has no use for"
+    return None if allowed is PLAIN else _refused_formula(answer, powers=allowed is FORMULA)
+
+
+def _refused_formula(answer: str, powers: bool) -> str | None:
+    if len(answer) > 1000 or re.search(r"\d{16}", answer):
+        return "too long"
+    if re.search(r"\.\s*[A-Za-z]", answer) or any(len(w) > 2 and w not in NAMES for w in WORD.findall(answer)):
+        return "a name that is no function"
+    exponents = EXPONENT.findall(answer)
+    if answer.count("**") + answer.count("^") and not powers:
+        return "powers are not among the operations"
+    if any(int(exponent) > 100 for exponent in exponents) or re.search(r"(?:\*\*|\^)[^+\-*/^]*(?:\*\*|\^)", answer):
+        return "powers over the limit"
+    return None

@@ -1,0 +1,163 @@
+"""The untrusted side of a judged program: load it, then call its function on request. Runs inside the sandbox as a
+script.
+
+The judge keeps the tests to itself and sends only arguments; only plain data comes back. So a program cannot read the
+expected values, cannot patch the comparison, and cannot pass by exiting, printing or lying about equality: it can only
+return values. Also holds the codec of those values, which both sides use. Standard library only, no package imports.
+"""
+
+import json
+import math
+import os
+import struct
+import sys
+import types
+from typing import Any
+
+__all__ = ["Opaque", "decode", "encode", "read_message", "write_message"]
+
+MAX_MESSAGE = 16 << 20
+MAX_DEPTH = 60
+CONTAINERS: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+class Opaque:
+    """A value that is not plain data: equal to nothing, not even itself."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}>"
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """Plain data as JSON. Subclasses become what they derive from, anything else a mark that it was something."""
+    if depth > MAX_DEPTH:
+        return {"opaque": "deeply nested"}
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return {"int": hex(int(value))}
+    if isinstance(value, float):
+        return {"float": float.hex(float(value)) if math.isfinite(value) else repr(float(value))}
+    if isinstance(value, complex):
+        return {"complex": [encode(value.real), encode(value.imag)]}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": bytes(value).hex()}
+    if isinstance(value, dict):
+        return {"dict": [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in dict.items(value)]}
+    for name, kind in CONTAINERS.items():
+        if isinstance(value, kind):
+            return {name: [encode(item, depth + 1) for item in kind.__iter__(value)]}
+    return encode_number(value, depth)
+
+
+def encode_number(value: Any, depth: int) -> Any:
+    """Scalars of numerical libraries know their Python value."""
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "ndim", None) == 0:
+        return encode(item(), depth + 1)
+    return {"opaque": type(value).__name__[:80]}
+
+
+def decode(data: Any) -> Any:
+    """The value of an encoding; raises ValueError for anything that is none."""
+    if data is None or isinstance(data, (bool, str)):
+        return data
+    if not isinstance(data, dict) or len(data) != 1:
+        raise ValueError("not an encoded value")
+    kind, content = next(iter(data.items()))
+    if kind == "int":
+        return int(content, 16)
+    if kind == "float":
+        return float.fromhex(content)
+    if kind == "complex":
+        return complex(decode(content[0]), decode(content[1]))
+    if kind == "bytes":
+        return bytes.fromhex(content)
+    if kind == "dict":
+        return {decode(key): decode(value) for key, value in content}
+    if kind in CONTAINERS:
+        return CONTAINERS[kind](decode(item) for item in content)
+    return Opaque(str(content))
+
+
+def write_message(fd: int, message: Any) -> None:
+    data = json.dumps(message).encode()
+    if len(data) > MAX_MESSAGE:
+        raise ValueError("a message over the limit")
+    data = struct.pack("!I", len(data)) + data
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def read_message(fd: int) -> Any:
+    """The next message; EOFError if the other side is gone, ValueError if it is too long or no JSON."""
+    length = struct.unpack("!I", read_exactly(fd, 4))[0]
+    if length > MAX_MESSAGE:
+        raise ValueError("a message over the limit")
+    return json.loads(read_exactly(fd, length))
+
+
+def read_exactly(fd: int, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        block = os.read(fd, min(count - len(data), 1 << 20))
+        if not block:
+            raise EOFError
+        data += block
+    return data
+
+
+def serve(requests: int, replies: int) -> None:
+    """Run the program of the first message, then answer calls until the judge is done."""
+    module = types.ModuleType("__main__")
+    first = read_message(requests)
+    sys.path.extend(first["path"])
+    sys.modules["__main__"] = module
+    try:
+        exec(compile(first["program"], "<program>", "exec"), module.__dict__)
+        function = resolve(module.__dict__, first["entry"])
+    except BaseException as error:  # whatever the program raises while loading, SystemExit included
+        write_message(replies, {"failed": describe(error)})
+        return
+    write_message(replies, {"ready": True})
+    while True:
+        request = read_message(requests)
+        write_message(replies, answer(function, decode(request["arguments"]), decode(request["keywords"])))
+
+
+def resolve(namespace: dict[str, Any], entry: str) -> Any:
+    """`name`, or `Class.method` of a new instance."""
+    first, *rest = entry.split(".")
+    found = namespace[first]
+    for name in rest:
+        found = getattr(found() if isinstance(found, type) else found, name)
+    return found
+
+
+def answer(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    try:
+        value = function(*arguments, **keywords)
+        return {"value": encode(value), "arguments": encode(arguments)}
+    except BaseException as error:  # SystemExit and KeyboardInterrupt of the program are its failures, not ours
+        return {"raised": describe(error)}
+
+
+def describe(error: BaseException) -> list[str]:
+    try:
+        return [type(error).__name__, str(error)[:300]]
+    except BaseException:  # a hostile __str__
+        return ["Exception", ""]
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,368 @@
+"""The trusted side of a judged program: process 1 of its sandbox, which holds the tests and says whether they passed.
+
+`judge` is a worker's job (see `programs`). It builds a sandbox around `Trial.run`, which starts the program as a
+child, either as a function server (`program_server`) that is called by the tests, or once per input with standard
+input and output. The tests never enter the program's process. Whatever is left running is killed when the trial ends.
+"""
+
+import builtins
+import contextlib
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from offleash.eval.verify import program_server, sandbox
+from offleash.eval.verify.program_server import decode, encode
+
+__all__ = ["judge", "same_output"]
+
+SERVER = Path(program_server.__file__).read_text(encoding="utf-8")
+PYTHON = os.path.realpath(sys.executable)
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+MAX_REPORT = 1 << 16
+WATCH_SECONDS = 0.1
+
+
+class ProgramError(Exception):
+    """The program died, said something unreadable, or ran out of time: it fails."""
+
+
+class JudgeError(Exception):
+    """The tests ask for something this judge cannot do: nobody's failure but ours."""
+
+
+def judge(job: dict[str, Any]) -> dict[str, Any]:
+    """A worker's job: run one program against its tests. {"passed", "reason"}, or raises JudgeError."""
+    reader, writer = os.pipe()
+    trial = Trial(job, writer)
+    pid = start(trial, job["confined"], writer)
+    os.close(writer)
+    report = watch(pid, reader, trial)
+    os.close(reader)
+    sandbox.kill_and_reap(pid)
+    if "error" in report:
+        raise JudgeError(report["error"])
+    return report
+
+
+def start(trial: "Trial", confined: bool, writer: int) -> int:
+    if confined:
+        return sandbox.spawn(
+            trial.run,
+            readable=[*sandbox.interpreter_paths(), *trial.path],
+            limits=trial.outer_limits,
+            keep=[writer],
+            environment=ENVIRONMENT,
+        )
+    return sandbox.spawn_unconfined(trial.run, limits=trial.outer_limits, environment=ENVIRONMENT)
+
+
+def watch(pid: int, reader: int, trial: "Trial") -> dict[str, Any]:
+    """Collect the report; end the trial at its deadline or when its processes together hold too much memory."""
+    deadline = time.monotonic() + trial.total_seconds
+    received = b""
+    reason = "the program took down its judge"
+    while True:
+        ready = select.select([reader], [], [], WATCH_SECONDS)[0]
+        if ready:
+            block = os.read(reader, 4096)
+            received += block
+            if not block or len(received) > MAX_REPORT:
+                break
+        elif time.monotonic() > deadline:
+            reason = "time limit"
+            break
+        elif resident(pid) > 2 * trial.limits.memory_bytes:
+            reason = "memory limit of all processes together"
+            break
+    return read_report(received, reason)
+
+
+def read_report(received: bytes, reason: str) -> dict[str, Any]:
+    """The last line is the verdict. Without one the program failed, if it had started; if not, we did."""
+    lines = received.decode(errors="replace").splitlines()
+    if not lines:
+        return {"error": "the judge did not start"}
+    report: dict[str, Any] = json.loads(lines[-1])
+    return {"passed": False, "reason": reason} if "started" in report else report
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory held by a process and its descendants (0 where the kernel does not list children)."""
+    total, todo = 0, [pid]
+    while todo:
+        one = todo.pop()
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * resource.getpagesize()
+            todo += [int(child) for child in Path(f"/proc/{one}/task/{one}/children").read_text().split()]
+    return total
+
+
+class Trial:
+    """One program and its tests. `run` is process 1; everything else is prepared outside."""
+
+    def __init__(self, job: dict[str, Any], writer: int) -> None:
+        self.job, self.writer = job, writer
+        self.limits = sandbox.Limits(**job["limits"])
+        self.outer_limits = sandbox.Limits(**(job["limits"] | {"cpu_seconds": 3600}))
+        self.wall_seconds: float = job["wall_seconds"]
+        tests = len(job["cases"]) if job["cases"] is not None else 1
+        self.total_seconds = min(self.wall_seconds * tests, job["total_seconds"]) + 2.0
+        self.path: list[str] = job["path"]
+
+    def run(self) -> None:
+        try:
+            self.say({"started": True})
+            report = self.run_cases() if self.job["cases"] is not None else self.run_tests()
+        except JudgeError as error:
+            report = {"error": str(error)}
+        end_everything()
+        self.say(report)
+
+    def say(self, report: dict[str, Any]) -> None:
+        os.write(self.writer, json.dumps(report).encode()[:MAX_REPORT] + b"\n")
+
+    def limit_child(self) -> None:
+        sandbox.die_with_parent()
+        resource.setrlimit(resource.RLIMIT_CPU, (self.limits.cpu_seconds, self.limits.cpu_seconds))
+
+    # The program as a function
+
+    def run_tests(self) -> dict[str, Any]:
+        requests_r, requests_w = os.pipe()
+        replies_r, replies_w = os.pipe()
+        server = subprocess.Popen(
+            [PYTHON, "-I", "-S", "-c", SERVER, str(requests_r), str(replies_w)],
+            pass_fds=[requests_r, replies_w],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=dict(os.environ),
+            start_new_session=True,
+            preexec_fn=self.limit_child,
+        )
+        os.close(requests_r)
+        os.close(replies_w)
+        caller = Caller(requests_w, replies_r, time.monotonic() + self.wall_seconds)
+        try:
+            caller.start(self.job["program"], self.job["entry"], self.path)
+            run_test_code(self.job["setup"], self.job["tests"], self.job["entry"], caller)
+        except JudgeError:
+            raise
+        except BaseException as error:  # any way in which the tests do not finish, AssertionError first
+            return {"passed": False, "reason": f"{type(error).__name__}: {error}"[:500]}
+        finally:
+            server.kill()
+        return {"passed": True, "reason": ""}
+
+    # The program as a process
+
+    def run_cases(self) -> dict[str, Any]:
+        for number, case in enumerate(self.job["cases"], 1):
+            fault = self.run_case(case["input"], case["output"])
+            end_everything()
+            if fault:
+                return {"passed": False, "reason": f"case {number}: {fault}"}
+        return {"passed": True, "reason": ""}
+
+    def run_case(self, given: str, expected: str) -> str:
+        """ "" if the program prints what is expected, else what went wrong. Every case starts from an empty folder."""
+        empty_folder()
+        Path("program.py").write_text(self.job["program"], encoding="utf-8", errors="replace")
+        Path("input").write_text(given, encoding="utf-8")
+        with Path("input").open("rb") as stdin:
+            child = subprocess.Popen(
+                [PYTHON, "-I", "-S", *self.boot(), "program.py"],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=dict(os.environ),
+                start_new_session=True,
+                preexec_fn=self.limit_child,
+            )
+        try:
+            printed = read_output(child, 2 * len(expected) + (1 << 16), time.monotonic() + self.wall_seconds)
+        except ProgramError as error:
+            return str(error)
+        finally:
+            child.kill()
+        code = child.wait()
+        if code:
+            return f"exit code {code}"
+        return "" if same_output(expected, printed.decode(errors="replace")) else "wrong output"
+
+    def boot(self) -> list[str]:
+        """With libraries on the path the program is started by a line that adds them."""
+        if not self.path:
+            return []
+        return [
+            "-c",
+            f"import sys, runpy; sys.path.extend({self.path!r}); runpy.run_path(sys.argv[1], run_name='__main__')",
+        ]
+
+
+class Caller:
+    """The tests' handle on the program's function: call it like the function itself."""
+
+    def __init__(self, requests: int, replies: int, deadline: float) -> None:
+        self.requests, self.replies, self.deadline = requests, replies, deadline
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        os.set_blocking(requests, False)
+
+    def start(self, program: str, entry: str, path: list[str]) -> None:
+        self.write({"program": program, "entry": entry, "path": path})
+        reply = self.read()
+        if "failed" in reply:
+            raise ProgramError(f"the program does not load: {': '.join(map(str, reply['failed']))}")
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        sent = {"arguments": encode(list(arguments)), "keywords": encode(keywords)}
+        if '"opaque"' in json.dumps(sent):
+            raise JudgeError("the tests pass something that is not plain data to the program")
+        self.write(sent)
+        reply = self.read()
+        if "raised" in reply:
+            raise exception_named(*reply["raised"])
+        mirror(arguments, decode(reply["arguments"]))
+        return decode(reply["value"])
+
+    def write(self, message: Any) -> None:
+        """Without blocking past the deadline: a program may stop reading."""
+        data = json.dumps(message).encode()
+        data = len(data).to_bytes(4, "big") + data
+        while data:
+            self.wait([], [self.requests])
+            try:
+                data = data[os.write(self.requests, data[: 1 << 16]) :]
+            except BrokenPipeError:
+                raise ProgramError("the program ended before its tests did") from None
+
+    def read(self) -> dict[str, Any]:
+        try:
+            reply = json.loads(self.read_exactly(int.from_bytes(self.read_exactly(4), "big")))
+        except (ValueError, RecursionError):
+            raise ProgramError("the program's reply is unreadable") from None
+        if not isinstance(reply, dict) or not {"ready", "failed", "value", "raised"} & set(reply):
+            raise ProgramError("the program's reply is unreadable")
+        return reply
+
+    def read_exactly(self, count: int) -> bytes:
+        if count > program_server.MAX_MESSAGE:
+            raise ProgramError("the program's reply is too long")
+        data = b""
+        while len(data) < count:
+            self.wait([self.replies], [])
+            block = os.read(self.replies, min(1 << 20, count - len(data)))
+            if not block:
+                raise ProgramError("the program ended before its tests did")
+            data += block
+        return data
+
+    def wait(self, readers: list[int], writers: list[int]) -> None:
+        left = self.deadline - time.monotonic()
+        if left <= 0 or not any(select.select(readers, writers, [], left)):
+            raise ProgramError("time limit")
+
+
+def run_test_code(setup: str, tests: str, entry: str, caller: Caller) -> None:
+    """Execute the tests with the caller in the function's place: `check(candidate)` if they define it, plain asserts
+    if not.
+    """
+    namespace: dict[str, Any] = {"__name__": "tests"}
+    with contextlib.suppress(SyntaxError):  # a prompt that is no whole program defines nothing the tests can use
+        exec(compile(setup, "<setup>", "exec"), namespace)
+    namespace[entry.split(".")[0]] = caller
+    try:
+        code = compile(tests, "<tests>", "exec")
+    except SyntaxError as error:
+        raise JudgeError(f"the tests are no program: {error}") from error
+    exec(code, namespace)
+    if callable(check := namespace.get("check")):
+        check(caller)
+
+
+def exception_named(name: str, message: str) -> BaseException:
+    kind = getattr(builtins, str(name), None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        with contextlib.suppress(TypeError):  # UnicodeDecodeError and its like want more arguments
+            return kind(str(message))
+    return ProgramError(f"{name}: {message}")
+
+
+def mirror(arguments: tuple[Any, ...], after: Any) -> None:
+    """Programs may change lists and dictionaries they were given; let the tests see it."""
+    if not isinstance(after, list) or len(after) != len(arguments):
+        raise ProgramError("the program's reply is unreadable")
+    for ours, theirs in zip(arguments, after, strict=True):
+        if type(ours) is type(theirs) and ours != theirs:
+            if isinstance(ours, list):
+                ours[:] = theirs
+            elif isinstance(ours, (dict, set)):
+                ours.clear()
+                ours.update(theirs)
+
+
+def read_output(child: "subprocess.Popen[bytes]", most: int, deadline: float) -> bytes:
+    assert child.stdout is not None
+    data = b""
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([child.stdout], [], [], left)[0]:
+            raise ProgramError("time limit")
+        block = os.read(child.stdout.fileno(), 1 << 16)
+        if not block:
+            break
+        data += block
+        if len(data) > most:
+            raise ProgramError("prints far more than expected")
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise ProgramError("time limit") from None
+    return data
+
+
+def same_output(expected: str, printed: str) -> bool:
+    """Line by line, spaces at either end of a line and empty lines at the end aside; numbers by value."""
+    wanted, got = _lines(expected), _lines(printed)
+    return len(wanted) == len(got) and all(w == g or _same_numbers(w, g) for w, g in zip(wanted, got, strict=True))
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.rstrip().split("\n")]
+
+
+def _same_numbers(wanted: str, got: str) -> bool:
+    try:
+        return [Decimal(word) for word in wanted.split()] == [Decimal(word) for word in got.split()]
+    except InvalidOperation:
+        return False
+
+
+def empty_folder() -> None:
+    for entry in os.scandir("."):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            Path(entry.path).unlink()
+
+
+def end_everything() -> None:
+    """Kill and reap every other process of the trial."""
+    if os.getpid() == 1:  # alone in our own namespace: -1 reaches every process in it and none outside
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+        return
+    sandbox.end_children()
