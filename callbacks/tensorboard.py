@@ -1,6 +1,5 @@
 """TensorBoard: names of our own, a page that opens on the picture that matters, and no event twice after a resume."""
 
-import html
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,8 @@ from offleash.eval.measure import Change, base_tag
 __all__ = ["custom_layout", "lost_and_gained_table", "pass_at_k_figure", "trim_events"]
 
 START_TAGS = {"args/text_summary", "model_config/text_summary", "custom_scalars__config__"}
+MARKS = frozenset("&<>\"'\\`*_{}[]()#+-!|~")
+"""What Markdown or HTML could read as more than text."""
 BASE_COLOUR, POLICY_COLOUR = "#b35900", "#1f5fa8"
 
 
@@ -77,10 +78,7 @@ def lost_and_gained_table(lost: Sequence[Change], gained: Sequence[Change], limi
 def _cell(text: str, limit: int = 80) -> str:
     text = " ".join(text.split())
     text = text if len(text) <= limit else text[: limit - 1] + "…"
-    escaped = html.escape(text)
-    for mark in "\\`*_{}[]()#+-!|~":
-        escaped = escaped.replace(mark, f"&#{ord(mark)};")
-    return escaped
+    return "".join(f"&#{ord(c)};" if c in MARKS else c for c in text)
 
 
 def trim_events(folder: Path, last_step: int) -> int:

@@ -90,7 +90,7 @@ def read_scalars() -> Callable[[Path], dict[str, list[tuple[int, float]]]]:
                     array = make_ndarray(value.tensor)
                     if array.dtype.kind == "f":
                         found[value.tag].append((event.step, float(array)))
-        return dict(found)
+        return {tag: sorted(points) for tag, points in found.items()}
 
     return read
 

@@ -1,3 +1,4 @@
+import html
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,12 @@ def test_hostile_text_cannot_break_the_table():
     assert "<script>" not in table
     assert "**" not in table
     assert "](" not in table
+
+
+def test_an_answer_reads_as_it_was_written():
+    answer = "(3+4)*5-2 & #1 <b>"
+    table = lost_and_gained_table([Change("p", answer, 5, 8, 0, 8)], [])
+    assert html.unescape(table.splitlines()[2].split("|")[3].strip()) == answer
 
 
 def test_the_table_says_how_many_more_there_are():
