@@ -3,25 +3,15 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["Sampling", "isolated_rng", "sampling_as"]
+from offleash.eval.sampling import Sampling
 
-
-@dataclass(frozen=True)
-class Sampling:
-    """Every field that shapes the distribution of a sample; none is left to a default."""
-
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
-    max_new_tokens: int
+__all__ = ["isolated_rng", "sampling_as"]
 
 
 @contextmanager
@@ -63,7 +53,8 @@ def sampling_as(trainer: Any, sampling: Sampling) -> Iterator[None]:
         return
     config, kwargs = trainer.generation_config, trainer.generation_kwargs
     # min_p = 0 keeps everything; None spares transformers the warper
-    overlay = {**vars(sampling), "min_p": sampling.min_p or None, "do_sample": True}
+    overlay = {**asdict(sampling), "min_p": sampling.min_p or None, "do_sample": True}
+    del overlay["stop"]  # TRL's rollouts have no stop texts
     try:
         trainer.generation_config = type(config)(**{**config.to_dict(), **overlay})
         trainer.generation_kwargs = {**kwargs, **overlay}

@@ -18,7 +18,8 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import pad
 
 from offleash.callbacks.base import FrozenBase
-from offleash.callbacks.isolation import Sampling, isolated_rng, sampling_as
+from offleash.callbacks.isolation import isolated_rng, sampling_as
+from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import Problem
 
 __all__ = ["Draw", "Round", "TrainerSampler", "plan_rounds"]

@@ -24,7 +24,6 @@ from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl.trainer.utils import get_config_model_id
 
-from offleash.callbacks.isolation import Sampling
 from offleash.callbacks.ranks import Ranks
 from offleash.callbacks.sampler import Draw, Round, TrainerSampler, plan_rounds
 from offleash.callbacks.summary import HISTORY, run_summary
@@ -35,8 +34,10 @@ from offleash.eval.errors import ConfigError, MonitorError, OffleashError, Verif
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
 from offleash.eval.measure import base_tag, changes, powers_of_two, sample_metrics, support_metrics, token_entropy_tag
 from offleash.eval.pool import Pool
+from offleash.eval.sampling import Sampling
 from offleash.eval.spec import PoolSpec
-from offleash.eval.tasks import Task
+from offleash.eval.tasks import Task, prompt_key
+from offleash.eval.verify.failures import Failures
 
 __all__ = ["SupportCallback"]
 
@@ -87,6 +88,7 @@ class SupportCallback(TrainerCallback):
             min_p=trainer.min_p or 0.0,
             repetition_penalty=trainer.repetition_penalty,
             max_new_tokens=max_new_tokens or trainer.max_completion_length,
+            stop=(),
         )
         self.folder = Path(trainer.args.output_dir)
         self.base_pools = Path(base_pools) if base_pools else self.folder.parent / "base-pools"
@@ -95,6 +97,7 @@ class SupportCallback(TrainerCallback):
         self.ranks = Ranks(trainer.accelerator)
         self.trackers = Trackers(trainer)
         self.entropy_tag = token_entropy_tag(trainer.temperature)
+        self.failures = Failures()
         self.history: dict[int, dict[str, float]] = {}
         self.base_metrics: dict[str, float] = {}
         self.base_pool: Pool | None = None
@@ -232,6 +235,8 @@ class SupportCallback(TrainerCallback):
         assert pool is not None
         problems = [self.task.problems[draw.problem] for draw in draws]
         verdicts = self.task.verify(problems, [d.completion for d in draws], [d.truncated for d in draws])
+        self.failures.add(verdicts)
+        self.failures.check()
         pool.append(
             {
                 "problem_id": [problem.id for problem in problems],
@@ -259,8 +264,10 @@ class SupportCallback(TrainerCallback):
             model=model,
             revision=revision,
             weights=weights,
-            **asdict(self.sampling),
-            stop=tuple(f"{key}={value}" for key, value in sorted(generation.items())),
+            **{
+                **asdict(self.sampling),
+                "stop": tuple(f"{key}={value}" for key, value in sorted(generation.items())),
+            },
             seed=seed,
             k=self.k,
             plan={"kind": "fixed"},
@@ -288,9 +295,14 @@ class SupportCallback(TrainerCallback):
 
     def _remembered(self, step: int) -> dict[int, dict[str, float]]:
         """The history up to the step that a run starts or resumes from. What lies after it is measured again."""
-        pools = self.folder / "pools"
-        for path in pools.glob("step-*"):
-            if int(path.name.removeprefix("step-")) > step or step == 0:
+        pools = sorted((self.folder / "pools").glob("step-*"))
+        if pools and not step:
+            raise ConfigError(
+                f"{self.folder} holds the samples of an earlier run ({len(pools)} pools), which a new run would replace: "
+                "choose another output_dir, or remove that folder's pools"
+            )
+        for path in pools:
+            if int(path.name.removeprefix("step-")) > step:
                 shutil.rmtree(path)
         record = self.folder / HISTORY
         if not step or not record.exists():
@@ -312,9 +324,12 @@ class SupportCallback(TrainerCallback):
 def refuse_overlap(dataset: Any, task: Task) -> None:
     """Nothing that trains may see a probe problem."""
     if "prompt" not in (getattr(dataset, "column_names", None) or []) or not hasattr(dataset, "__len__"):
+        print(
+            "offleash: WARNING: a streamed dataset cannot be searched for probe problems; make sure it has none of them"
+        )
         return
-    prompts = {json.dumps(prompt, sort_keys=True, default=str) for prompt in dataset["prompt"]}
-    both = [p.id for p in task.problems if json.dumps(p.prompt, sort_keys=True, default=str) in prompts]
+    prompts = {prompt_key(prompt) for prompt in dataset["prompt"]}
+    both = [problem.id for problem in task.problems if prompt_key(problem.prompt) in prompts]
     if both:
         raise ConfigError(
             f"{len(both)} of {len(task.problems)} probe problems are among the training problems ({', '.join(both[:3])}"

@@ -7,7 +7,9 @@ from offleash.eval.errors import OffleashError
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "sample": ("offleash.eval.commands.sample", "draw completions of a model on tasks and verify them: a pool"),
+}
 """Name -> (module with `main(words) -> int`, one line for `offleash --help`)."""
 
 

@@ -3,11 +3,12 @@
 OffleashError
 ├── ConfigError (ValueError)     a recipe, flag or argument that cannot be used
 ├── PoolError (ValueError)       a pool on disk that is broken, or not the pool that was asked for
+├── EngineError (RuntimeError)   an engine, or the server behind it, failed or draws what cannot be right
 ├── VerifyError (RuntimeError)   the verifier, not the model, failed too often to trust a number
 └── MonitorError (RuntimeError)  the monitor cannot measure what it promises
 """
 
-__all__ = ["ConfigError", "MonitorError", "OffleashError", "PoolError", "VerifyError"]
+__all__ = ["ConfigError", "EngineError", "MonitorError", "OffleashError", "PoolError", "VerifyError"]
 
 
 class OffleashError(Exception):
@@ -19,6 +20,10 @@ class ConfigError(OffleashError, ValueError):
 
 
 class PoolError(OffleashError, ValueError):
+    pass
+
+
+class EngineError(OffleashError, RuntimeError):
     pass
 
 

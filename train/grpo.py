@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 from accelerate import PartialState
@@ -122,6 +123,8 @@ def _prepare_folder(recipe: Recipe, folder: Path) -> Path | None:
     for torn in remove_torn(folder, checkpoint):
         print(f"offleash: {torn} was not written to its end and is removed", flush=True)
     step = int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else -1
+    if checkpoint is None:
+        shutil.rmtree(folder / "pools", ignore_errors=True)
     dropped = trim_events(Path(os.environ["TENSORBOARD_LOGGING_DIR"]), step)
     if checkpoint is not None:
         print(f"offleash: continuing from {checkpoint} ({dropped} later events dropped from TensorBoard)", flush=True)

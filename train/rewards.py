@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from offleash.eval.tasks import Problem, Task, completion_text
+from offleash.eval.verify.failures import Failures
 
 __all__ = ["VerifierReward"]
 
@@ -12,6 +13,7 @@ class VerifierReward:
     """TRL calls it with the local rank's completions and every dataset column; `problem_id` names the problem.
 
     A verifier failure (timeout, error) gives None, which TRL leaves out of the group's baseline: it is never "wrong".
+    Too many of them (1 %) end the run with VerifyError: rewards from a broken verifier train nothing good.
     A completion that does not end in one of `end_token_ids` was cut off at the length limit.
     """
 
@@ -20,6 +22,7 @@ class VerifierReward:
     def __init__(self, task: Task, end_token_ids: Collection[int]) -> None:
         self.task = task
         self.end_token_ids = frozenset(end_token_ids)
+        self.failures = Failures()
         self.problems: dict[str, Problem] = {problem.id: problem for problem in task.problems}
 
     def __call__(
@@ -36,6 +39,8 @@ class VerifierReward:
         verdicts = self.task.verify(
             [self.problems[i] for i in problem_id], [completion_text(c) for c in completions], truncated
         )
+        self.failures.add(verdicts)
+        self.failures.check()
         failed = [verdict.status in ("timeout", "error") for verdict in verdicts]
         if log_metric is not None:
             log_metric("verify/failed", sum(failed) / max(len(failed), 1))

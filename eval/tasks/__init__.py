@@ -1,17 +1,25 @@
-"""The table of tasks by name; a task of your own is named by its dotted path, `my_module:MyTask`."""
+"""The table of tasks by name; a task of your own is named by its dotted path, `my_module:MyTask`.
+
+Any task of reasoning-gym is `gym/NAME`, its hard setting `gym/NAME/hard`.
+"""
 
 import difflib
 import inspect
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks.base import Problem, Status, Task, Verdict, completion_text, prompt_key
+from offleash.eval.tasks.benchmarks import BENCHMARKS
+from offleash.eval.tasks.rows import Benchmark
 
 __all__ = ["TASKS", "Problem", "Status", "Task", "Verdict", "completion_text", "load_task", "prompt_key"]
 
-TASKS: dict[str, str] = {
+TASKS: dict[str, str | Benchmark] = {
     "countdown": "offleash.eval.tasks.countdown:Countdown",
+    "gym": "offleash.eval.tasks.gym:Gym",
+    **BENCHMARKS,
 }
 
 
@@ -32,6 +40,10 @@ def load_task(name: str, **kwargs: Any) -> Task:
 
 def _find(name: str) -> Any:
     path = TASKS.get(name, name)
+    if isinstance(path, Benchmark):
+        return path
+    if name.startswith("gym/"):
+        return partial(import_module("offleash.eval.tasks.gym_levels").gym_task, name)
     module_name, colon, attribute = path.partition(":")
     if not colon:
         close = difflib.get_close_matches(name, TASKS, n=3)

@@ -457,6 +457,8 @@ def _choice(raw: str, explained: bool = False) -> str | None:
 def agree(gold: Answer, answer: Answer) -> bool | None:
     if gold.text == answer.text and gold.kind == answer.kind and gold.items == answer.items:
         return _details_agree(gold, answer)
+    if gold.too_large or answer.too_large:
+        return False  # another spelling of something over the limits: a known limit, never a guess
     if gold.kind == "equation" or answer.kind == "equation" or (gold.name and answer.name):
         return _equations_agree(gold, answer)
     if gold.kind == "leaf" and answer.kind == "leaf":
@@ -495,8 +497,6 @@ def _percent_agrees(gold: Answer, answer: Answer) -> bool:
 
 def _leaves_agree(gold: Answer, answer: Answer) -> bool | None:
     if gold.reading is None or answer.reading is None:
-        if gold.too_large or answer.too_large:
-            return False  # another spelling of something over the limits: a known limit, never a guess
         return False if is_clear(gold) and is_clear(answer) else None
     if not _details_agree(gold, answer) and gold.reading.key == answer.reading.key:
         return False

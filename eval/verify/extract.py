@@ -25,6 +25,7 @@ __all__ = [
 OPEN, CLOSE = "<think>", "</think>"
 MAX_SCAN = 1 << 20  # the tail that is searched: an answer stands at the end
 MAX_REST = 400
+MAX_BOXES, MAX_BOX = 20, 20_000  # how many boxes are tried from the end, and how long one may be
 
 Step = tuple[str, Callable[[str], str | None]]
 
@@ -70,27 +71,38 @@ def clean(answer: str) -> str:
     return answer
 
 
-BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
+BOXED = re.compile(r"\\(?:boxed|fbox)\s{0,20}")
+BARE = re.compile(r"[-+]?[\w.,/]{1,100}")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def last_boxed(text: str) -> str | None:
     """What is in the last complete \\boxed{...}, the innermost if they are nested; `\\boxed 5` counts as well."""
-    for match in reversed(list(BOXED.finditer(text))):
-        start = match.end()
-        if text[start : start + 1] == "{":
-            end = closing_brace(text, start)
-            if end is not None:
-                return text[start + 1 : end]
-        elif (bare := re.compile(r"[-+]?[\w.,/]+").match(text, start)) and match.group() != match.group().rstrip():
-            return bare.group().rstrip(".,")
+    end = len(text)
+    for _ in range(MAX_BOXES):
+        start = max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
+        if start < 0:
+            return None
+        match = BOXED.match(text, start)
+        if match is not None and (inside := boxed_at(text, match.end(), spaced=match.group()[-1].isspace())) is not None:
+            return inside
+        end = start
     return None
 
 
+def boxed_at(text: str, start: int, spaced: bool) -> str | None:
+    """The content of a box whose command ends at `start`; None if it never closes."""
+    if text[start : start + 1] == "{":
+        end = closing_brace(text, start)
+        return None if end is None else text[start + 1 : end]
+    bare = BARE.match(text, start) if spaced else None
+    return bare.group().rstrip(".,") if bare else None
+
+
 def closing_brace(text: str, start: int) -> int | None:
-    """The index of the brace that closes the one at `start`; escaped braces do not count."""
+    """The index of the brace that closes the one at `start`, not too far away; escaped braces do not count."""
     depth = 0
-    for match in BRACE.finditer(text, start):
+    for match in BRACE.finditer(text, start, start + MAX_BOX):
         if match.group() == "{":
             depth += 1
         elif match.group() == "}":

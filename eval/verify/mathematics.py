@@ -128,7 +128,9 @@ def judgement(pair: tuple[str, str], correct: bool, outcome: Outcome | None = No
 
 
 DIGITS = re.compile(r"\d+")
-FACTORIAL = re.compile(r"(\d+)\s*!|!\s*(\d+)")
+HEAVY = re.compile(  # powers, factorials, binomials, sums and products with a large number in the wrong place
+    r"\^\s*[{(]?\s*-?(\d+)|(\d+)\s*!|\\binom\D{0,9}(\d+)|\\(?:sum|prod)[^^]{0,40}\^\s*\{?\D{0,9}(\d+)|exp\D{0,20}exp\D{0,20}(\d+)"
+)
 OPENING, CLOSING = "({[", ")}]"
 
 
@@ -138,16 +140,14 @@ def over_the_caps(text: str) -> str | None:
         return f"{len(text)} characters"
     if depth(text) > MAX_DEPTH:
         return "nesting"
-    numbers = DIGITS.findall(text)
-    if any(len(number) > MAX_DIGITS for number in numbers):
+    if any(len(number) > MAX_DIGITS for number in DIGITS.findall(text)):
         return "digits"
     if text.count("^") > MAX_POWERS or (text.count("^") > 1 and tower(text)):
         return "powers"
     if text.count(",") > MAX_COMMAS:
         return "items"
-    heavy = "!" in text or "\\binom" in text or "\\sum" in text or "\\prod" in text or "^" in text
-    if heavy and any(int(number) > MAX_ARGUMENT for number in numbers if len(number) < 20) and FACTORIAL.search(text):
-        return "factorial"
+    if any(int(n) > MAX_ARGUMENT for groups in HEAVY.findall(text) for n in groups if n):
+        return "arguments"
     return None
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from offleash.callbacks import SupportCallback
 from offleash.callbacks.sampler import plan_rounds
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, VerifyError
 from offleash.eval.measure import sample_metrics, support_metrics
 from offleash.eval.pool import Pool
-from offleash.eval.tasks import load_task
+from offleash.eval.tasks import Verdict, load_task
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +173,49 @@ def test_token_entropy_and_logprob_equal_the_offline_scorer(make_trainer, probe,
     np.testing.assert_allclose(scores.entropy_s, [r["entropy"] for r in rows], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"beta": 0.0}, {"sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 1.0}]
+)
+def test_the_base_stays_the_base_without_a_fixed_reference(make_trainer, probe, capsys, settings):
+    fixed = make_trainer("fixed", max_steps=2)
+    reference = monitor_of(fixed, probe)
+    fixed.train()
+    trainer = make_trainer("free", max_steps=2, **settings)
+    monitor = monitor_of(trainer, probe)
+    trainer.train()
+    assert "loading a frozen copy" in capsys.readouterr().out
+    assert monitor.base_pool.path == reference.base_pool.path
+    assert monitor.history[0]["monitor/kl_base_k1"] == pytest.approx(0, abs=1e-5)
+    # One step from the base the KL to it is that of the run whose reference never moved: the first update is the same
+    # for any beta, since the KL's gradient is zero where policy and reference agree.
+    assert monitor.history[2]["monitor/kl_base_k1"] == pytest.approx(
+        reference.history[2]["monitor/kl_base_k1"], rel=0.3
+    )
+    assert abs(monitor.history[2]["monitor/kl_base_k1"]) > 0.01
+
+
+def test_numbers_from_a_verifier_that_keeps_failing_stop_the_run(make_trainer, probe):
+    class Failing(type(probe)):
+        def verify(self, problems, completions, truncated=None):
+            verdicts = super().verify(problems, completions, truncated)
+            return [Verdict(None, False, "error"), *verdicts[1:]]
+
+    trainer = make_trainer(max_steps=1)
+    monitor_of(trainer, Failing(split="probe", n=40), batch_size=64)
+    with pytest.raises(VerifyError, match="the verifier failed on"):
+        trainer.train()
+
+
+def test_pools_of_an_earlier_run_are_not_replaced(make_trainer, probe):
+    first = make_trainer("run", max_steps=1)
+    monitor_of(first, probe)
+    first.train()
+    second = make_trainer("run", max_steps=1)
+    monitor_of(second, probe)
+    with pytest.raises(ConfigError, match="holds the samples of an earlier run"):
+        second.train()
+
+
 def test_probe_problems_among_the_training_problems_are_refused(make_trainer):
     trainer = make_trainer()
     with pytest.raises(ConfigError, match="12 of 12 probe problems are among the training problems"):
@@ -215,7 +258,7 @@ def test_the_library_works_in_six_lines_on_a_plain_trl_trainer(make_trainer, tmp
     trainer = make_trainer(max_steps=1)
     # What README shows, word for word but for the sizes:
     from offleash.callbacks import SupportCallback
-    from offleash.eval.tasks import load_task
+    from offleash.eval.tasks import Verdict, load_task
 
     probe = load_task("countdown", split="probe", n=4)
     trainer.add_callback(SupportCallback(trainer, probe, k=4, every=1))

@@ -1,3 +1,6 @@
+import pytest
+
+from offleash.eval.errors import VerifyError
 from offleash.eval.tasks import Verdict, load_task
 from offleash.train.rewards import VerifierReward
 
@@ -15,6 +18,20 @@ def test_right_is_1_wrong_is_0_and_cut_off_is_never_right():
         problem_id=ids,
     )
     assert scores == [1.0, 0.0, 0.0, 1.0]
+
+
+def test_a_verifier_that_keeps_failing_ends_the_run():
+    class Hanging:
+        name, version = "hanging", "1"
+        problems = load_task("countdown", split="train", n=1).problems
+
+        def verify(self, problems, completions, truncated=None):
+            return [Verdict(None, False, "timeout")] * 3 + [Verdict("1", False, "ok")] * (len(completions) - 3)
+
+    reward = VerifierReward(Hanging(), end_token_ids=[7])
+    batch = {"prompts": ["p"] * 256, "completions": ["x"] * 256, "completion_ids": [[7]] * 256}
+    with pytest.raises(VerifyError, match="failed on 3 of 256 completions"):
+        reward(**batch, problem_id=[Hanging.problems[0].id] * 256)
 
 
 def test_a_verifier_failure_is_none_and_counted():

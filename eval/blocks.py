@@ -1,0 +1,131 @@
+"""A plan's draws as blocks: a few consecutive indices of one problem, drawn by one request with a seed of its own.
+
+What is missing from a pool is cut into blocks the same way every time, and a block's seed depends on nothing but the
+pool's seed, the problem and the block's first index. So a run that was killed draws again exactly what it lost.
+
+A problem under a plan that stops early (`offleash.eval.plans`) is drawn in rounds, to 32 draws, to 64, to 128 and so on.
+It is done or not by its draws in index order without a gap, never by which of them came back first; draws after the
+last success that the plan asks for are not kept, so that a pool holds the stopped experiment and nothing more.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.plans import stopped_pass_at_k
+from offleash.eval.pool import Pool
+
+__all__ = ["FIRST_ROUND", "Block", "Ledger", "block_seed", "plan_successes", "round_ends"]
+
+FIRST_ROUND = 32
+_UNSEEN = -1
+
+
+class Block(NamedTuple):
+    """`size` draws of one problem (an index into the pool's problems), from index `start` on."""
+
+    problem: int
+    start: int
+    size: int
+
+
+def block_seed(seed: int | str, problem_id: str, start: int) -> int:
+    """52 bits: what every engine, and JSON, can hold."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{problem_id}/{start}".encode()).digest()[:8], "big") >> 12
+
+
+def round_ends(k: int, successes: int | None) -> list[int]:
+    """How far each round draws a problem that is not done: k at once, or twice as far each time."""
+    if successes is None:
+        return [k]
+    ends = []
+    end = FIRST_ROUND
+    while end < k:
+        ends.append(end)
+        end *= 2
+    return [*ends, k]
+
+
+def plan_successes(plan: Mapping[str, Any]) -> int | None:
+    """Successes after which a problem is done; None for a fixed plan."""
+    kind, successes = plan.get("kind"), plan.get("successes")
+    if kind == "fixed":
+        return None
+    if kind != "until" or not isinstance(successes, int) or successes < 1:
+        raise ConfigError(f"the plan must be fixed, or until at least one success; got {dict(plan)}")
+    return successes
+
+
+class Ledger:
+    """What a pool holds of its plan: for each (problem, index) whether it was drawn and was correct."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.k, self.successes = pool.spec.k, plan_successes(pool.spec.plan)
+        self._state_pk = np.full((len(pool.problem_ids), self.k), _UNSEEN, dtype=np.int8)
+        for chunk in pool.scan(["correct"]):
+            self.record(chunk.problem_r, chunk.index_r, chunk.columns.column("correct").to_numpy(zero_copy_only=False))
+
+    def record(self, problem_r: np.ndarray, index_r: np.ndarray, correct_r: np.ndarray) -> None:
+        self._state_pk[problem_r, index_r] = correct_r
+
+    def has(self, below: int) -> np.ndarray:
+        """[problem, index < below]: drawn or not."""
+        drawn: np.ndarray = self._state_pk[:, :below] != _UNSEEN
+        return drawn
+
+    @property
+    def draws_p(self) -> np.ndarray:
+        return np.count_nonzero(self._state_pk != _UNSEEN, axis=1)
+
+    @property
+    def correct_p(self) -> np.ndarray:
+        return np.count_nonzero(self._state_pk == 1, axis=1)
+
+    def prefix(self, problem: int) -> int:
+        """How many draws it has from index 0 on without a gap."""
+        gaps = np.flatnonzero(self._state_pk[problem] == _UNSEEN)
+        return int(gaps[0]) if len(gaps) else self.k
+
+    def is_done(self, problem: int) -> bool:
+        prefix = self.prefix(problem)
+        if prefix == self.k:
+            return True
+        wins = int(np.count_nonzero(self._state_pk[problem, :prefix] == 1))
+        return self.successes is not None and wins >= self.successes
+
+    def kept(self, problem: int, correct_r: np.ndarray) -> int:
+        """How many of a problem's next draws, in index order, the plan keeps: up to its last success."""
+        if self.successes is None:
+            return len(correct_r)
+        before = int(np.count_nonzero(self._state_pk[problem, : self.prefix(problem)] == 1))
+        wins = np.flatnonzero(np.asarray(correct_r, dtype=bool))
+        wanted = self.successes - before
+        return int(wins[wanted - 1]) + 1 if len(wins) >= wanted else len(correct_r)
+
+    def blocks(self, end: int, size: int) -> list[Block]:
+        """What is missing below index `end` of problems that are not done, in index order, cut at multiples of `size`."""
+        open_p = [p for p in range(len(self._state_pk)) if not self.is_done(p)]
+        found = [block for p in open_p for block in _runs(p, self._state_pk[p, :end] == _UNSEEN, size)]
+        return sorted(found, key=lambda block: (block.start, block.problem))
+
+    def pass_at_1(self, end: int) -> float:
+        """Mean over problems, unbiased: of those drawn so far, or of the stopped experiment capped at `end`."""
+        draws_p, correct_p = self.draws_p, self.correct_p
+        if self.successes is not None:
+            if np.any((correct_p < self.successes) & (draws_p < end)):
+                return float("nan")  # in mid-round, stopping is still open
+            return float(stopped_pass_at_k(draws_p, correct_p, [1], successes=self.successes, cap=end).mean())
+        drawn = draws_p > 0
+        return float((correct_p[drawn] / draws_p[drawn]).mean()) if drawn.any() else float("nan")
+
+
+def _runs(problem: int, missing_k: np.ndarray, size: int) -> list[Block]:
+    """Consecutive missing indices, cut at multiples of `size`."""
+    indices = np.flatnonzero(missing_k)
+    if not len(indices):
+        return []
+    breaks = np.flatnonzero((np.diff(indices) != 1) | (indices[1:] % size == 0)) + 1
+    return [Block(problem, int(run[0]), len(run)) for run in np.split(indices, breaks)]

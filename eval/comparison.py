@@ -1,0 +1,200 @@
+"""What a comparison of pools says, as plain data: made by `offleash.eval.compare`, shown by `offleash.eval.report`.
+
+Every number is an `Estimate` (value, interval, count of problems) or stands beside the counts it comes from. What is
+undefined is NaN. Nothing here is escaped or rounded: text of models and of problems is as hostile as it was stored.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from offleash.eval.estimate import Estimate
+from offleash.eval.measure import Change
+from offleash.eval.support import Dynamics
+
+__all__ = [
+    "CrossingState",
+    "Comparison",
+    "Contrast",
+    "Curves",
+    "Example",
+    "Level",
+    "Moved",
+    "Noise",
+    "Perplexity",
+    "PolicyResult",
+    "Scope",
+    "Sensitivity",
+    "SideInfo",
+    "Support",
+]
+
+CrossingState = Literal["crosses", "base_ahead", "not_overtaken", "equal"]
+
+
+@dataclass(frozen=True, slots=True)
+class SideInfo:
+    """One side: a model, and what was drawn from it."""
+
+    label: str
+    model: str
+    revision: str
+    step: int | None
+    tasks: tuple[str, ...]
+    problems: int
+    draws: int
+    """Samples held, over all its pools."""
+    temperature: float
+    top_p: float
+    max_new_tokens: int
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """A count beside what sampling alone would show if nothing had changed: see `offleash.eval.noise`."""
+
+    expected: float
+    excess: float
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """The 2x2 at one threshold of hits: estimates of `support.CELLS` and `support.METRICS`, and the noise in it."""
+
+    threshold: int
+    estimates: Mapping[str, Estimate]
+    shrunk: Noise
+    expanded: Noise
+    floor: float
+    """The largest probability that a unit outside the support may still have (95 %, one-sided)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Units, or problems: support at one hit, and at enough hits to be hardly noise (None if the plan stops earlier)."""
+
+    total: int
+    any_hit: Support
+    stable: Support | None
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """pass@k of both sides from all their draws; NaN at a budget that a side's smallest problem does not reach."""
+
+    ks: tuple[int, ...]
+    base: tuple[Estimate, ...]
+    policy: tuple[Estimate, ...]
+    difference: tuple[Estimate, ...]
+    """Base minus policy: positive where the base leads."""
+    crossing: Estimate
+    """The k past which the base stays ahead; inf if it does not within `ks`, NaN if the curves never differ."""
+
+    @property
+    def state(self) -> CrossingState:
+        if math.isnan(self.crossing.value):
+            return "equal"
+        if math.isinf(self.crossing.value):
+            return "not_overtaken"
+        return "base_ahead" if self.crossing.value <= self.ks[0] else "crosses"
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A mean over problems on both sides, and policy minus base on the problems where both are known."""
+
+    base: Estimate
+    policy: Estimate
+    difference: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Perplexity:
+    """exp of the mean negative log-probability per token (sequence, then problem means), by what became of a problem.
+
+    `estimates` has "all" and the four of `support.CELLS`, problems being in support at one hit.
+    """
+
+    drawn_by: Literal["base", "policy"]
+    under: Literal["itself", "base"]
+    estimates: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """All problems, those of a task or those of a domain. Support and `rows` are of the draws both sides have."""
+
+    name: str
+    problems: int
+    k_min: int
+    k_max: int
+    """Fewest and most draws of a problem compared."""
+    units: Level
+    problem_level: Level
+    curves: Curves
+    rows_k: int
+    """Draws of a problem that `rows` is about, the fewest where they differ."""
+    rows: Mapping[str, Contrast]
+    """Keys: see `offleash.eval.compare.ROWS`."""
+    perplexity: tuple[Perplexity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """Units at a floor `eps`: by estimated rates, and by posterior probabilities (see `offleash.eval.posterior`)."""
+
+    eps: float
+    observed: Dynamics
+    posterior: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A unit lost or gained, with a completion of each side: one that hits it, and the first draw of the other."""
+
+    task: str
+    change: Change
+    whole_problem: bool
+    """No correct answer of the problem is left to (or was known by) the other side."""
+    prompt: str
+    gold: str
+    base_text: str | None
+    policy_text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Units that crossed the line in one direction; `examples` are the first few, whole problems first."""
+
+    units: int
+    problems: int
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """One policy against the base. With one task `tasks` holds `overall` again; likewise `domains`."""
+
+    side: SideInfo
+    overall: Scope
+    tasks: tuple[Scope, ...]
+    domains: tuple[Scope, ...]
+    sensitivity: tuple[Sensitivity, ...]
+    lost: Moved
+    gained: Moved
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything. Two or more policies are a series, in the order given."""
+
+    base: SideInfo
+    policies: tuple[PolicyResult, ...]
+    confidence: float
+    warnings: tuple[str, ...]
+    """What makes a number here less than it seems."""
+    notes: tuple[str, ...]
+    """What was done to make the numbers comparable."""

@@ -1,0 +1,244 @@
+"""The loop that fills a pool: an engine draws what the plan still lacks, the task verifies it, parts are appended.
+
+Parts are written every few seconds, so a crash, Ctrl-C or kill -9 loses at most those seconds, and the same call goes on
+where the pool stands. Nothing is kept that is not verified, and nothing that the plan would not have drawn.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from offleash.eval.blocks import Block, Ledger, block_seed, round_ends
+from offleash.eval.engines.base import Completion, Drawn, Engine, Prompt, Request
+from offleash.eval.errors import EngineError
+from offleash.eval.pool import Pool
+from offleash.eval.repeats import Repeats
+from offleash.eval.sampling import Sampling
+from offleash.eval.tasks.base import Task, Verdict
+from offleash.eval.verify.failures import Failures
+
+__all__ = ["Drawing", "Totals", "draw"]
+
+PART_SAMPLES = 16_384
+PATIENCE = 16
+"""Requests that may fail in a row before the run stops."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of one call: what was drawn and kept. `verdicts` has the share of every status."""
+
+    samples: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    pass_at_1: float = float("nan")
+    verdicts: Failures = field(default_factory=Failures)
+
+
+def draw(
+    pool: Pool,
+    task: Task,
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    *,
+    save_every: float = 10.0,
+    failures: Failures | None = None,
+    show: bool = True,
+) -> Totals:
+    """Draw what the pool lacks of its plan.
+
+    `prompts` are those of the pool's problems, in order. `save_every` is the seconds between parts. Raises EngineError
+    if a request failed (all others are kept, and a further call draws the rest), VerifyError if the verifier did too
+    often (`failures` sets the limit), PoolError if the disk refuses.
+    """
+    return Drawing(pool, task, engine, prompts, sampling, save_every, failures or Failures(), show).run()
+
+
+class Drawing:
+    """One call of `draw`."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        task: Task,
+        engine: Engine,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        save_every: float,
+        failures: Failures,
+        show: bool,
+    ) -> None:
+        self.pool, self.task, self.engine = pool, task, engine
+        self.prompts, self.sampling, self.save_every, self.show = prompts, sampling, save_every, show
+        self.ledger, self.repeats = Ledger(pool), Repeats(pool, engine.block)
+        self.totals = Totals(verdicts=failures)
+        self.pending: list[Drawn] = []
+        self.failed: list[str] = []
+        self._failed_in_a_row = 0
+        self._end = pool.spec.k
+        self._started = self._saved = time.monotonic()
+
+    def run(self) -> Totals:
+        self.repeats.remember(self.ledger.has(self.pool.spec.k))
+        for self._end in round_ends(self.pool.spec.k, self.ledger.successes):
+            blocks = self.ledger.blocks(self._end, self.engine.block)
+            if blocks:
+                self._round(blocks)
+        self.totals.seconds = time.monotonic() - self._started
+        self.totals.pass_at_1 = self.ledger.pass_at_1(self.pool.spec.k)
+        return self.totals
+
+    def _round(self, blocks: Sequence[Block]) -> None:
+        self.pending, self.failed, self._failed_in_a_row = [], [], 0
+        stream = iter(self.engine.generate(self._requests(blocks), self.sampling))
+        with self._bar(blocks) as bar:
+            while self._take_next(stream, bar):
+                if self._is_time_to_save():
+                    self._save(bar)
+            self._save(bar)
+        if self.failed:
+            raise EngineError(
+                f"{len(self.failed)} of {len(blocks)} requests failed ({self.failed[-1]}); the others are kept. The same "
+                "command draws what is missing"
+            )
+
+    def _requests(self, blocks: Sequence[Block]) -> Iterator[Request]:
+        for problem, start, size in blocks:
+            seed = block_seed(self.pool.spec.seed, self.pool.problem_ids[problem], start)
+            yield Request(problem, self.prompts[problem], start, size, seed)
+
+    def _take_next(self, stream: Iterator[Drawn], bar: Any) -> bool:
+        """False at the end. If the engine gives up, or the user does, what it gave before is saved."""
+        try:
+            drawn = next(stream, None)
+            if drawn is not None:
+                self._take(drawn)
+                bar.update(drawn.request.n)
+        except (KeyboardInterrupt, EngineError):
+            self._save(bar)
+            raise
+        return drawn is not None
+
+    def _take(self, drawn: Drawn) -> None:
+        request, completions = drawn
+        if len(completions) != request.n:
+            raise EngineError(
+                f"engine {self.engine.name!r} gave {len(completions)} completions where {request.n} were asked for"
+            )
+        reason = next((c.text for c in completions if c.finish == "error"), None)
+        if reason is None:
+            self._failed_in_a_row = 0
+            self.pending.append(drawn)
+            return
+        self.failed.append(reason)
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= PATIENCE:
+            raise EngineError(f"{PATIENCE} requests failed in a row ({reason}); what was drawn before is kept")
+
+    def _is_time_to_save(self) -> bool:
+        full = sum(request.n for request, _ in self.pending) >= PART_SAMPLES
+        return full or time.monotonic() - self._saved >= self.save_every
+
+    def _save(self, bar: Any) -> None:
+        """Verify and append what is pending; draws behind a gap of a stopping plan wait."""
+        ready = self._ready()
+        samples = [(r.problem, r.start + i, c) for r, completions in ready for i, c in enumerate(completions)]
+        if samples:
+            verdicts = self._verify(samples)
+            for request, completions in ready:
+                self.repeats.add(request.problem, request.start, completions)
+            self.repeats.check()
+            kept = self._kept(samples, verdicts)
+            self.pool.append(self._columns([samples[i] for i in kept], [verdicts[i] for i in kept]))
+            done = {(request.problem, request.start) for request, _ in ready}
+            self.pending = [drawn for drawn in self.pending if (drawn.request.problem, drawn.request.start) not in done]
+            self._count([samples[i] for i in kept], [verdicts[i] for i in kept])
+        self._saved = time.monotonic()
+        bar.set_postfix_str(self._postfix(), refresh=False)
+
+    def _ready(self) -> list[Drawn]:
+        if self.ledger.successes is None:
+            return list(self.pending)
+        ready: list[Drawn] = []
+        reached: dict[int, int] = {}
+        for drawn in sorted(self.pending, key=lambda drawn: (drawn.request.problem, drawn.request.start)):
+            problem, start = drawn.request.problem, drawn.request.start
+            if start == reached.setdefault(problem, self.ledger.prefix(problem)):
+                reached[problem] = start + drawn.request.n
+                ready.append(drawn)
+        return ready
+
+    def _verify(self, samples: Sequence[tuple[int, int, Completion]]) -> list[Verdict]:
+        problems = [self.pool.problems[problem] for problem, _, _ in samples]
+        texts, cut = [c.text for _, _, c in samples], [c.finish == "length" for _, _, c in samples]
+        verdicts = self.task.verify(problems, texts, cut)
+        self.totals.verdicts.add(verdicts)
+        self.totals.verdicts.check()
+        return verdicts
+
+    def _kept(self, samples: Sequence[tuple[int, int, Completion]], verdicts: Sequence[Verdict]) -> list[int]:
+        """Which samples the plan keeps: those of a problem up to the success at which it stops."""
+        of_problem: dict[int, list[int]] = {}
+        for i, (problem, _, _) in enumerate(samples):
+            of_problem.setdefault(problem, []).append(i)
+        kept: list[int] = []
+        for problem, rows in of_problem.items():
+            correct_r = np.array([verdicts[i].correct for i in rows])
+            kept += rows[: self.ledger.kept(problem, correct_r)]
+        return kept
+
+    def _columns(
+        self, samples: Sequence[tuple[int, int, Completion]], verdicts: Sequence[Verdict]
+    ) -> dict[str, list[Any]]:
+        return {
+            "problem_id": [self.pool.problem_ids[problem] for problem, _, _ in samples],
+            "index": [index for _, index, _ in samples],
+            "answer": [verdict.answer for verdict in verdicts],
+            "correct": [verdict.correct for verdict in verdicts],
+            "status": [verdict.status for verdict in verdicts],
+            "step": [verdict.step for verdict in verdicts],
+            "tokens": [completion.tokens for _, _, completion in samples],
+            "logprob": [completion.logprob for _, _, completion in samples],
+            "completion": [completion.text for _, _, completion in samples],
+        }
+
+    def _count(self, samples: Sequence[tuple[int, int, Completion]], verdicts: Sequence[Verdict]) -> None:
+        problem_r = np.array([problem for problem, _, _ in samples])
+        index_r = np.array([index for _, index, _ in samples])
+        self.ledger.record(problem_r, index_r, np.array([verdict.correct for verdict in verdicts]))
+        self.totals.samples += len(samples)
+        self.totals.tokens += sum(completion.tokens or 0 for _, _, completion in samples)
+
+    # What the user sees
+
+    def _bar(self, blocks: Sequence[Block]) -> Any:
+        size = sum(block.size for block in blocks)
+        fixed = self.ledger.successes is None
+        before = int(self.ledger.draws_p.sum()) if fixed else 0
+        title = self.pool.spec.task if fixed else f"{self.pool.spec.task} to {self._end} draws"
+        return tqdm(
+            desc=title,
+            total=before + size,
+            initial=before,
+            unit=" samples",
+            disable=not self.show,
+            mininterval=0.1 if sys.stderr.isatty() else 10.0,
+        )
+
+    def _postfix(self) -> str:
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        parts = [f"{self.totals.tokens / seconds:,.0f} tokens/s"]
+        pass_at_1 = self.ledger.pass_at_1(self._end)
+        if pass_at_1 == pass_at_1:
+            parts.insert(0, f"pass@1 {pass_at_1:.3f}")
+        if self.totals.verdicts.failed:
+            parts.append(f"{self.totals.verdicts.failed} verifier failures")
+        if self.failed:
+            parts.append(f"{len(self.failed)} requests failed")
+        return ", ".join(parts)

@@ -1,0 +1,119 @@
+"""From problems to prompts: tokenised once, so that every engine and both arms of a comparison get the same tokens.
+
+Template `auto` puts chat messages through the tokenizer's chat template, if it has one; text stays text. `plain` never
+uses a template. Messages without a template become their texts, a blank line between them and a line end after the
+last. Any other name is a file with a chat template (Jinja) that takes the place of the tokenizer's.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offleash.eval.engines.base import Prompt
+from offleash.eval.errors import ConfigError
+from offleash.eval.fingerprint import canonical_json, template_fingerprint
+from offleash.eval.tasks.base import Problem
+
+__all__ = ["Prepared", "prepare_prompts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The prompts as engines take them, the template's fingerprint, and the same in words."""
+
+    prompts: list[Prompt]
+    template: str
+    words: str
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt; 0 if they were not tokenised here."""
+        return max((len(p) for p in self.prompts if _is_ids(p)), default=0)
+
+
+def prepare_prompts(
+    problems: Sequence[Problem], tokenizer: Any | None, template: str = "auto", arguments: Mapping[str, Any] | None = None
+) -> Prepared:
+    """Prompts of problems; without a tokenizer a server gets text and messages as they are, and uses its own template.
+
+    `arguments` go to the chat template (such as {"enable_thinking": false}).
+    """
+    arguments = dict(arguments or {})
+    if tokenizer is None:
+        return _for_server(problems, template, arguments)
+    if template not in ("auto", "plain"):
+        tokenizer.chat_template = _template_text(template)
+    is_chat = any(not isinstance(problem.prompt, str) for problem in problems)
+    templated = is_chat and template != "plain" and bool(tokenizer.chat_template)
+    if arguments and not templated:
+        raise ConfigError(f"template arguments {canonical_json(arguments)} were given, but no prompt has a chat template")
+    prompts: list[Prompt] = [_ids(problem, tokenizer, templated, arguments) for problem in problems]
+    mark = template_fingerprint(tokenizer)
+    if not is_chat:
+        return Prepared(prompts, mark, "none: the prompts are text")
+    if not templated:
+        why = "" if tokenizer.chat_template else " (the tokenizer has none)"
+        return Prepared(prompts, f"plain:{mark}", f"plain, messages as text{why}")
+    if arguments:
+        mark = hashlib.sha256(canonical_json([mark, arguments]).encode()).hexdigest()
+    words = "the tokenizer's chat template" if template == "auto" else f"the chat template in {template}"
+    return Prepared(prompts, mark, words + (f" with {canonical_json(arguments)}" if arguments else ""))
+
+
+def _for_server(problems: Sequence[Problem], template: str, arguments: Mapping[str, Any]) -> Prepared:
+    if template not in ("auto", "plain") or arguments:
+        raise ConfigError("a template of your own needs --tokenizer: without it the server applies the template it has")
+    texts = [isinstance(problem.prompt, str) for problem in problems]
+    if all(texts) or template == "plain":
+        prompts: list[Prompt] = [_flat(problem) for problem in problems]
+        return Prepared(prompts, "server:text", "none: the prompts are sent as text")
+    if any(texts):
+        raise ConfigError("this task has text and chat prompts; a server needs --template plain or --tokenizer for both")
+    return Prepared([problem.prompt for problem in problems], "server:chat", "the server's chat template")
+
+
+def _ids(problem: Problem, tokenizer: Any, templated: bool, arguments: Mapping[str, Any]) -> list[int]:
+    if templated and not isinstance(problem.prompt, str):
+        messages = [{**message, "content": _text(message, problem)} for message in problem.prompt]
+        ids = tokenizer.apply_chat_template(
+            messages, tokenize=True, add_generation_prompt=True, return_dict=False, **arguments
+        )
+    else:
+        ids = tokenizer(_flat(problem))["input_ids"]
+    if not ids:
+        raise ConfigError(f"problem {problem.id!r} has an empty prompt: there is nothing to continue from")
+    return [int(i) for i in ids]
+
+
+def _flat(problem: Problem) -> str:
+    """The prompt as plain text."""
+    if isinstance(problem.prompt, str):
+        return problem.prompt
+    return "\n\n".join(_text(message, problem) for message in problem.prompt) + "\n"
+
+
+def _text(message: Mapping[str, Any], problem: Problem) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    if strange := [part.get("type") for part in content if part.get("type") != "text"]:
+        raise ConfigError(
+            f"problem {problem.id!r} holds {strange[0]}, which cannot be tokenised here: serve the model and sample it "
+            "with --engine openai, without --tokenizer"
+        )
+    return "".join(str(part["text"]) for part in content)
+
+
+def _template_text(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"template must be auto, plain or a file with a chat template; {name!r} cannot be read: {error.strerror}"
+        ) from error
+
+
+def _is_ids(prompt: Prompt) -> bool:
+    return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], int)

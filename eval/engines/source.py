@@ -1,0 +1,148 @@
+"""Which model is sampled: a name resolved to what libraries load, the tokenizer, and a fingerprint of the weights.
+
+A model is a hub id, a folder (a checkpoint is one), a folder with a PEFT adapter, or `lab`, the embedded model. Nothing
+heavy happens here: a pool drawn from other weights is refused before any weight is loaded.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import offleash.recipes
+from offleash.eval.errors import ConfigError
+from offleash.eval.fingerprint import weights_fingerprint
+
+__all__ = ["LAB", "ModelSource", "load_tokenizer", "one_line", "resolve_model"]
+
+LAB = "lab"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """What an engine needs to load a model, and what a pool records of it."""
+
+    name: str
+    """As the user gave it."""
+    path: str
+    """The folder or hub id that libraries load; a server's URL."""
+    revision: str
+    weights: str
+    dtype: str
+    tokenizer: Any | None
+    end_ids: tuple[int, ...]
+    """The tokens that end a completion; () leaves them to the server."""
+    context: int | None
+    """How many tokens the model takes, where that is known."""
+    adapter: str | None = None
+
+    @property
+    def extra_end_tokens(self) -> tuple[str, ...]:
+        """The end tokens besides the tokenizer's own, which the template's fingerprint knows about."""
+        if self.tokenizer is None:
+            return ()
+        extra = [i for i in self.end_ids if i != self.tokenizer.eos_token_id]
+        return tuple(str(token) for token in self.tokenizer.convert_ids_to_tokens(extra))
+
+
+def resolve_model(
+    name: str,
+    *,
+    revision: str | None = None,
+    tokenizer: str | None = None,
+    dtype: str = "auto",
+    end_tokens: Sequence[str] = (),
+) -> ModelSource:
+    """Find a model and read its small files. `dtype` "auto" is what its config says; `end_tokens` are further ones."""
+    folder = Path(offleash.recipes.__path__[0]) / "lab" / "base" if name == LAB else Path(name)
+    adapter = folder if (folder / "adapter_config.json").is_file() else None
+    path = _adapted_model(adapter) if adapter else (str(folder) if folder.is_dir() else name)
+    config = _read("config", path, revision)
+    commit = getattr(config, "_commit_hash", None) or ""
+    words = load_tokenizer(tokenizer or _tokenizer_place(path, adapter), None if tokenizer else revision)
+    text_config = config.get_text_config()
+    return ModelSource(
+        name=name,
+        path=path,
+        revision=commit if not Path(path).is_dir() else "",
+        weights=_weights(path, commit, adapter),
+        dtype=_dtype_name(dtype, text_config),
+        tokenizer=words,
+        end_ids=_end_ids(words, path, revision, text_config, end_tokens),
+        context=getattr(text_config, "max_position_embeddings", None),
+        adapter=str(adapter) if adapter else None,
+    )
+
+
+def load_tokenizer(place: str, revision: str | None = None) -> Any:
+    return _read("tokenizer", place, revision)
+
+
+def one_line(error: BaseException, width: int = 200) -> str:
+    """The first line of a library's message that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:width]
+
+
+def _read(what: str, place: str, revision: str | None) -> Any:
+    from transformers import AutoConfig, AutoTokenizer  # seconds to import, and a server needs none of it
+
+    loader = AutoConfig if what == "config" else AutoTokenizer
+    try:
+        return loader.from_pretrained(place, revision=revision)
+    # What transformers raises for a missing repository, no network, a folder without the file, a mangled file.
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        kind = "folder" if Path(place).is_dir() else "hub id or folder"
+        raise ConfigError(
+            f"cannot read the {what} of model {place!r} ({kind}): {one_line(error)}. Check the name; a model is a hub "
+            f"id, a folder, an adapter's folder, {LAB!r}, or a server's URL"
+        ) from error
+
+
+def _adapted_model(adapter: Path) -> str:
+    """The model that a PEFT adapter belongs on."""
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    base = config.get("base_model_name_or_path")
+    if not base:
+        raise ConfigError(f"{adapter}/adapter_config.json does not say which model it adapts (base_model_name_or_path)")
+    return str(base)
+
+
+def _tokenizer_place(path: str, adapter: Path | None) -> str:
+    has_its_own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
+    return str(adapter) if has_its_own else path
+
+
+def _weights(path: str, commit: str, adapter: Path | None) -> str:
+    if Path(path).is_dir():
+        return weights_fingerprint(path, *([adapter] if adapter else []))
+    if not commit:
+        raise ConfigError(f"the hub did not say which commit of {path!r} this is: download it and name the folder")
+    # A commit names its content, and hashing what may not be downloaded yet would wait for it.
+    return f"hub:{path}@{commit}" + (f"+{weights_fingerprint(adapter)}" if adapter else "")
+
+
+def _dtype_name(asked: str, text_config: Any) -> str:
+    if asked != "auto":
+        return asked
+    return str(getattr(text_config, "dtype", None) or "float32").removeprefix("torch.")
+
+
+def _end_ids(
+    tokenizer: Any, path: str, revision: str | None, text_config: Any, end_tokens: Sequence[str]
+) -> tuple[int, ...]:
+    """The tokenizer's end token, those that the model's makers set in generation_config.json, and the user's."""
+    from transformers import GenerationConfig
+
+    try:
+        stated = GenerationConfig.from_pretrained(path, revision=revision).eos_token_id
+    except OSError:  # it has none
+        stated = getattr(text_config, "eos_token_id", None)
+    ids = [*(stated if isinstance(stated, list) else [stated]), tokenizer.eos_token_id]
+    for token in end_tokens:
+        found = tokenizer.convert_tokens_to_ids(token)
+        if found is None or (found == tokenizer.unk_token_id and token != tokenizer.unk_token):
+            raise ConfigError(f"{token!r} is not one token of this model: give it as a stop text instead")
+        ids.append(found)
+    return tuple(sorted({i for i in ids if i is not None}))

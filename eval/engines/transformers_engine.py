@@ -1,0 +1,232 @@
+"""The default engine: transformers' `generate` in this process.
+
+Each request draws with a random generator of its own: a logits processor, last in line, draws a token per row (as
+argmax of log-probability plus Gumbel noise, which is how torch's multinomial draws too) and leaves it as the only
+one possible. So requests can share a batch and still have their own seeds, and the log-probability of what was drawn
+is known on the spot. The model's generation_config.json is ignored but for its end tokens.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LogitsProcessor,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    StoppingCriteria,
+    StopStringCriteria,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from offleash.eval.engines.base import Completion, Drawn, Request, cut_at_stop
+from offleash.eval.engines.source import ModelSource, one_line
+from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.sampling import Sampling
+
+__all__ = ["TransformersEngine"]
+
+
+class Piece(NamedTuple):
+    """Some rows of a batch: draws `first` to `first + rows - 1` of a request."""
+
+    request: Request
+    generator: torch.Generator
+    first: int
+    rows: int
+
+
+class TransformersEngine:
+    """`batch_size` sequences at once. The same block of draws gives the same samples at the same batch size."""
+
+    name = "transformers"
+    block = 64
+
+    def __init__(
+        self, source: ModelSource, *, context: int, batch_size: int = 64, device: str | None = None
+    ) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
+        self.tokenizer, self.end_ids, self.batch_size = source.tokenizer, source.end_ids, batch_size
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.model = _load(source, self.device)
+        # What `generate` is not told it takes from here, and a model may ship temperature, top_k and more in it.
+        self.model.generation_config = GenerationConfig()
+
+    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
+        done: dict[tuple[int, int], list[Completion]] = {}
+        for batch in self._batches(requests):
+            completions = iter(self._run(batch, sampling))
+            for piece in batch:
+                so_far = done.setdefault(_key(piece.request), [])
+                so_far += [next(completions) for _ in range(piece.rows)]
+                if len(so_far) == piece.request.n:
+                    yield Drawn(piece.request, done.pop(_key(piece.request)))
+
+    def close(self) -> None:
+        del self.model
+
+    def _batches(self, requests: Iterable[Request]) -> Iterator[list[Piece]]:
+        """Whole requests up to `batch_size` rows; a bigger one is cut, and all its full pieces have a batch alone."""
+        batch: list[Piece] = []
+        for request in requests:
+            generator = torch.Generator(self.device).manual_seed(request.seed)
+            for first in range(0, request.n, self.batch_size):
+                piece = Piece(request, generator, first, min(self.batch_size, request.n - first))
+                if batch and sum(other.rows for other in batch) + piece.rows > self.batch_size:
+                    yield batch
+                    batch = []
+                batch.append(piece)
+        if batch:
+            yield batch
+
+    def _run(self, batch: list[Piece], sampling: Sampling) -> list[Completion]:
+        prompts = [_token_ids(piece.request) for piece in batch for _ in range(piece.rows)]
+        width = max(map(len, prompts))
+        pad = self.tokenizer.pad_token_id or 0
+        input_ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=self.device)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=self.device)
+        draw = SeededDraw(sampling, [(piece.generator, piece.rows) for piece in batch], mask)
+        ends = Ends(self.end_ids, sampling.stop, self.tokenizer, width)
+        try:
+            with torch.no_grad():
+                output = self.model.generate(
+                    input_ids=input_ids,
+                    attention_mask=mask,
+                    generation_config=self._config(sampling, pad),
+                    logits_processor=[draw],
+                    stopping_criteria=[ends],
+                )
+        except torch.OutOfMemoryError as error:
+            raise EngineError(
+                f"out of memory at {len(prompts)} sequences of up to {width + sampling.max_new_tokens} tokens: lower "
+                f"batch_size ({one_line(error, 80)})"
+            ) from error
+        return self._completions(output[:, width:], ends, draw, sampling)
+
+    def _config(self, sampling: Sampling, pad: int) -> GenerationConfig:
+        return GenerationConfig(
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=sampling.max_new_tokens,
+            eos_token_id=list(self.end_ids) or None,
+            pad_token_id=pad,
+        )
+
+    def _completions(
+        self, output: torch.Tensor, ends: "Ends", draw: "SeededDraw", sampling: Sampling
+    ) -> list[Completion]:
+        length_r = torch.where(ends.length_r > 0, ends.length_r, output.shape[1])
+        logp_tr = torch.stack(draw.logp_tr).double()
+        drawn_tr = torch.arange(len(logp_tr), device=self.device)[:, None] < length_r
+        logprobs = torch.where(drawn_tr, logp_tr, 0.0).sum(0).tolist()
+        lengths, finished = length_r.tolist(), (ends.length_r > 0).tolist()
+        ids = [row[:length] for row, length in zip(output.tolist(), lengths, strict=True)]
+        texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return [
+            Completion(cut_at_stop(text, sampling.stop), length, logprob, "stop" if stopped else "length")
+            for text, length, logprob, stopped in zip(texts, lengths, logprobs, finished, strict=True)
+        ]
+
+
+class SeededDraw(LogitsProcessor):
+    """Draws each row's next token with its own request's generator."""
+
+    def __init__(self, sampling: Sampling, streams: list[tuple[torch.Generator, int]], mask: torch.Tensor) -> None:
+        self.warpers = _warpers(sampling)
+        self.penalty = sampling.repetition_penalty
+        self.streams, self.mask = streams, mask
+        self.logp_tr: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if self.penalty != 1:
+            scores = _penalised(scores, input_ids, self.mask, self.penalty)
+        for warp in self.warpers:
+            scores = warp(input_ids, scores)
+        logp = scores.log_softmax(-1)
+        noise = torch.empty_like(logp)
+        row = 0
+        for generator, rows in self.streams:
+            noise[row : row + rows].exponential_(generator=generator)
+            row += rows
+        chosen = (logp - noise.log_()).argmax(-1, keepdim=True)
+        self.logp_tr.append(logp.gather(1, chosen).squeeze(1))
+        return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)
+
+
+class Ends(StoppingCriteria):
+    """Remembers where each row ended: after how many tokens, 0 if it has not."""
+
+    def __init__(self, end_ids: tuple[int, ...], stop: tuple[str, ...], tokenizer: Any, width: int) -> None:
+        self.end_ids, self.width = torch.tensor(end_ids, dtype=torch.long), width
+        self.texts = StopStringCriteria(tokenizer, list(stop)) if stop else None
+        self.length_r = torch.zeros(0, dtype=torch.long)
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        if len(self.length_r) == 0:
+            self.length_r = torch.zeros(len(input_ids), dtype=torch.long, device=input_ids.device)
+            self.end_ids = self.end_ids.to(input_ids.device)
+        ended = torch.isin(input_ids[:, -1], self.end_ids)
+        if self.texts is not None:
+            ended = ended | self.texts(input_ids, scores)
+        now = torch.full_like(self.length_r, input_ids.shape[1] - self.width)
+        self.length_r = torch.where(ended & (self.length_r == 0), now, self.length_r)
+        return ended
+
+
+def _warpers(sampling: Sampling) -> list[Any]:
+    """In the order in which `generate` applies them."""
+    warpers: list[Any] = []
+    if sampling.temperature != 1:
+        warpers.append(TemperatureLogitsWarper(sampling.temperature))
+    if sampling.top_k > 0:
+        warpers.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        warpers.append(TopPLogitsWarper(sampling.top_p))
+    if sampling.min_p > 0:
+        warpers.append(MinPLogitsWarper(sampling.min_p))
+    return warpers
+
+
+def _penalised(scores: torch.Tensor, input_ids: torch.Tensor, mask: torch.Tensor, penalty: float) -> torch.Tensor:
+    """transformers' repetition penalty on prompt and completion, row by row without the padding before the prompt."""
+    penalise = RepetitionPenaltyLogitsProcessor(penalty)
+    starts = (mask == 0).sum(1).tolist()
+    return torch.cat([penalise(input_ids[r : r + 1, start:], scores[r : r + 1]) for r, start in enumerate(starts)])
+
+
+def _key(request: Request) -> tuple[int, int]:
+    return request.problem, request.start
+
+
+def _token_ids(request: Request) -> list[int]:
+    ids = [i for i in request.prompt if isinstance(i, int)]
+    if len(ids) != len(request.prompt):
+        raise EngineError("the transformers engine takes prompts as token ids")
+    return ids
+
+
+def _load(source: ModelSource, device: torch.device) -> Any:
+    place = {"device_map": "auto"} if device.type == "cuda" else {}
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            source.path, revision=source.revision or None, dtype=source.dtype, **place
+        )
+    # What transformers raises for missing or mangled files, an unknown architecture, a name that is no dtype.
+    except (OSError, ValueError, AttributeError, KeyError, ImportError) as error:
+        raise ConfigError(f"cannot load model {source.name!r}: {one_line(error)}") from error
+    if source.adapter is not None:
+        model = _with_adapter(model, source.adapter)
+    return model.eval()
+
+
+def _with_adapter(model: Any, adapter: str) -> Any:
+    try:
+        from peft import PeftModel
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{adapter} is a PEFT adapter: pip install 'offleash[peft]'") from error
+    return PeftModel.from_pretrained(model, adapter).merge_and_unload()

@@ -1,0 +1,181 @@
+"""Units lost and gained, with a completion of each side to read: where a number in a report can be looked at.
+
+Completions are by far the largest column of a pool, so they are read only from the parts that hold a wanted sample:
+a narrow look at (problem, answer, correct) finds it, part by part, and stops when nothing is wanted any more.
+"""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offleash.eval.comparison import Example, Moved
+from offleash.eval.measure import Change
+from offleash.eval.paired import Paired
+from offleash.eval.parts import list_parts, read_part
+from offleash.eval.pool import Pool
+
+__all__ = ["Task", "cut_text", "moved", "prompt_text"]
+
+TEXT_LIMIT = 2000
+_WHOLE = "(the gold answer)"  # of a unit that is a problem
+
+
+class Task(NamedTuple):
+    """One task of a comparison."""
+
+    base: Pool
+    policy: Pool
+    paired: Paired
+
+
+class _Unit(NamedTuple):
+    """A unit that only one side reached."""
+
+    task: Task
+    change: Change
+    answer: str | None
+    whole_problem: bool
+
+
+class _Want(NamedTuple):
+    """A sample to find: one that hits the answer (None: any correct one), or the first draw."""
+
+    problem_id: str
+    answer: str | None
+    hit: bool
+
+
+def moved(tasks: Sequence[Task], *, lost: bool, limit: int) -> Moved:
+    """The units that only the base reached (`lost`), or only the policy: all counted, the first `limit` shown."""
+    units = [unit for task in tasks for unit in _units(task, lost)]
+    units.sort(key=lambda unit: (not unit.whole_problem, -unit.change.base_hits - unit.change.policy_hits))
+    problems = {(id(unit.task.paired), unit.change.problem_id) for unit in units if unit.whole_problem}
+    shown = units[:limit]
+    examples: dict[int, Example] = {}
+    for task in tasks:
+        mine = [i for i, unit in enumerate(shown) if unit.task.paired is task.paired]
+        made = _examples(task, [shown[i] for i in mine], lost)
+        examples |= dict(zip(mine, made, strict=True))
+    return Moved(len(units), len(problems), tuple(examples[i] for i in range(len(shown))))
+
+
+def _units(task: Task, lost: bool) -> list[_Unit]:
+    paired = task.paired
+    base, policy = paired.base, paired.policy
+    here, there = (base, policy) if lost else (policy, base)
+    units = []
+    for u in np.flatnonzero((here.hits_u > 0) & (there.hits_u == 0)).tolist():
+        p = int(paired.unit_problem[u])
+        change = Change(
+            problem_id=task.base.problem_ids[paired.kept[p]],
+            answer=paired.unit_answer[u] or _WHOLE,
+            base_hits=int(base.hits_u[u]),
+            base_n=int(base.n_p[p]),
+            policy_hits=int(policy.hits_u[u]),
+            policy_n=int(policy.n_p[p]),
+        )
+        units.append(_Unit(task, change, paired.unit_answer[u], int(there.correct_p[p]) == 0))
+    return units
+
+
+def _examples(task: Task, units: Sequence[_Unit], lost: bool) -> list[Example]:
+    hits = [_Want(unit.change.problem_id, unit.answer, True) for unit in units]
+    misses = [_Want(unit.change.problem_id, None, False) for unit in units]
+    base_wants, policy_wants = (hits, misses) if lost else (misses, hits)
+    base = _texts(task.base, task.paired.base_limit_p, set(base_wants))
+    policy = _texts(task.policy, task.paired.policy_limit_p, set(policy_wants))
+    problems = {problem.id: problem for problem in task.base.problems}
+    return [
+        Example(
+            task=task.paired.task,
+            change=unit.change,
+            whole_problem=unit.whole_problem,
+            prompt=cut_text(prompt_text(problems[unit.change.problem_id].prompt)),
+            gold=cut_text(problems[unit.change.problem_id].gold),
+            base_text=base.get(of_base),
+            policy_text=policy.get(of_policy),
+        )
+        for unit, of_base, of_policy in zip(units, base_wants, policy_wants, strict=True)
+    ]
+
+
+def _texts(pool: Pool, limit_p: np.ndarray, wants: Collection[_Want]) -> dict[_Want, str | None]:
+    """A completion for each want, cut to a readable length; None where the pool has no text for it."""
+    limit_of = dict(zip(pool.problem_ids, limit_p.tolist(), strict=True))
+    found: dict[_Want, str | None] = {}
+    for path in list_parts(pool.path):
+        left = [want for want in wants if want not in found]
+        if not left:
+            break
+        rows = _rows(path, pool, limit_of, left)
+        texts = _completions(path, pool, sorted(rows.values()))
+        found |= {want: texts[row] for want, row in rows.items()}
+    return found
+
+
+def _rows(path: Path, pool: Pool, limit_of: dict[str, int], wants: Sequence[_Want]) -> dict[_Want, int]:
+    """Where in a part the wanted samples are, those that it has."""
+    ids = pa.array(sorted({want.problem_id for want in wants}))
+    by_problem: dict[str, list[_Want]] = {}
+    for want in wants:
+        by_problem.setdefault(want.problem_id, []).append(want)
+    rows: dict[_Want, int] = {}
+    start = 0
+    for batch in read_part(path, ["problem_id", "index", "answer", "correct"], pool.spec.fingerprint()):
+        problem_id = batch.column("problem_id")
+        place = pc.is_in(problem_id.dictionary, value_set=ids.cast(problem_id.dictionary.type))
+        wanted = place.to_numpy(zero_copy_only=False)[problem_id.indices.to_numpy(zero_copy_only=False)]
+        at = np.flatnonzero(wanted)
+        for row, sample in zip((at + start).tolist(), batch.take(pa.array(at)).to_pylist(), strict=True):
+            if sample["index"] >= limit_of[sample["problem_id"]]:
+                continue
+            for want in by_problem[sample["problem_id"]]:
+                if want not in rows and _fits(want, sample):
+                    rows[want] = row
+        start += batch.num_rows
+    return rows
+
+
+def _fits(want: _Want, sample: dict[str, Any]) -> bool:
+    return not want.hit or (sample["correct"] and want.answer in (None, sample["answer"]))
+
+
+def _completions(path: Path, pool: Pool, rows: Sequence[int]) -> dict[int, str | None]:
+    texts: dict[int, str | None] = {}
+    start = 0
+    for batch in read_part(path, ["completion"], pool.spec.fingerprint()) if rows else ():
+        end = start + batch.num_rows
+        for row in rows:
+            if start <= row < end:
+                text = batch.column("completion")[row - start].as_py()
+                texts[row] = None if text is None else cut_text(text)
+        start = end
+        if start > rows[-1]:
+            break
+    return texts
+
+
+def prompt_text(prompt: str | list[dict[str, Any]]) -> str:
+    """A prompt to read: of chat messages the text, images and the like as their kind in brackets."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message.get('role', '')}: {_content(message.get('content'))}" for message in prompt)
+
+
+def _content(content: Any) -> str:
+    if not isinstance(content, list):
+        return "" if content is None else str(content)
+    parts = (part if isinstance(part, dict) else {"text": str(part)} for part in content)
+    return " ".join(str(part["text"]) if "text" in part else f"[{part.get('type', 'part')}]" for part in parts)
+
+
+def cut_text(text: str, limit: int = TEXT_LIMIT) -> str:
+    """A long text without its middle: a completion is told by how it starts and how it ends."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

@@ -1,0 +1,182 @@
+"""Which pools are compared with which: folders into sides, sides paired by task, and what may not differ.
+
+A side is one model: one pool per task. A folder may be a pool, or hold pools: of different tasks, then it is one side;
+of one task again and again, as a run leaves them (`pools/step-000050`, ...), then each is a side and the whole a series.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+
+from offleash.eval.comparison import SideInfo
+from offleash.eval.errors import PoolError
+from offleash.eval.fingerprint import canonical_json
+from offleash.eval.pool import Pool
+
+__all__ = ["Side", "check_pair", "distinct_labels", "find_policies", "find_side", "pair_pools", "side_info"]
+
+_MUST_AGREE = ("task", "task_version", "problems")
+_MAY_BE_FORCED = (
+    "template",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "max_new_tokens",
+    "stop",
+)
+_NOTED = ("engine", "dtype")
+_STEP = re.compile(r"(?:step|checkpoint|ckpt)[-_ ]?(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One model's pools, one per task; `label` is made of the folder they are in."""
+
+    label: str
+    pools: tuple[Pool, ...]
+    folder: Path
+
+    @property
+    def step(self) -> int | None:
+        """The training step, where the label or the revision names one."""
+        for text in (self.label, self.pools[0].spec.revision):
+            if found := _STEP.findall(text):
+                return int(found[-1])
+        return None
+
+
+def find_side(paths: Sequence[str | Path], role: str = "the base") -> Side:
+    """All pools at or below `paths` as one side. Raises PoolError if two of them are of one task."""
+    found = dict.fromkeys(folder for path in paths for folder in _pool_folders(Path(path)))
+    label = " + ".join(_name(Path(path)) for path in paths)
+    return _side(label, list(found), Path(paths[0]), role)
+
+
+def find_policies(path: str | Path) -> list[Side]:
+    """The sides at or below one path, in the order of their steps or names."""
+    root = Path(path)
+    by_parent: dict[Path, list[Path]] = {}
+    for folder in _pool_folders(root):
+        by_parent.setdefault(folder if folder == root else folder.parent, []).append(folder)
+    sides: list[Side] = []
+    for parent, folders in by_parent.items():
+        tasks = [Pool.open(folder).spec.task for folder in folders]
+        if len(set(tasks)) == len(tasks):
+            sides.append(_side(_name(parent), folders, parent, "a policy"))
+        elif len(set(tasks)) == 1:
+            sides += [_side(_name(folder), [folder], folder, "a policy") for folder in folders]
+        else:
+            raise PoolError(
+                f"{parent} holds several pools of task {_repeated(tasks)!r} beside other tasks: put each checkpoint's "
+                "pools into a folder of its own, or name them with --policy"
+            )
+    return sorted(sides, key=lambda side: (side.step or 0, _natural(side.label)))
+
+
+def distinct_labels(sides: Sequence[Side]) -> list[Side]:
+    """The same sides; labels that occur twice get as much of their path as it takes to tell them apart."""
+    result = list(sides)
+    for depth in range(2, 8):
+        labels = [side.label for side in result]
+        for i, side in enumerate(result):
+            if labels.count(side.label) > 1:
+                result[i] = replace(side, label="/".join(side.folder.parts[-depth:]))
+    return result
+
+
+def pair_pools(base: Side, policy: Side) -> tuple[list[tuple[Pool, Pool]], list[str]]:
+    """Pools of the same task, and a warning for every task that only one side has. Raises PoolError if none is left."""
+    of_base = {pool.spec.task: pool for pool in base.pools}
+    of_policy = {pool.spec.task: pool for pool in policy.pools}
+    pairs = [(of_base[task], pool) for task, pool in of_policy.items() if task in of_base]
+    if not pairs:
+        raise PoolError(
+            f"{policy.label} cannot be compared with {base.label}: task: {', '.join(of_base)} -> {', '.join(of_policy)}. "
+            "Draw both on the same task"
+        )
+    alone = [f"task {task!r} is only in {base.label}: left out" for task in of_base if task not in of_policy]
+    alone += [f"task {task!r} is only in {policy.label}: left out" for task in of_policy if task not in of_base]
+    return pairs, alone
+
+
+def check_pair(base: Pool, policy: Pool, force: bool = False) -> list[str]:
+    """Warnings about two pools of one task. Raises PoolError naming every setting that makes them incomparable.
+
+    `force` lets template and sampling differ, with a warning; never the task, its version or its problems.
+    """
+    refused, forced = _differences(base, policy, _MUST_AGREE), _differences(base, policy, _MAY_BE_FORCED)
+    if base.answers != policy.answers:
+        refused.append("correct answers listed: they differ")
+    if refused or (forced and not force):
+        hint = "" if refused else "; --force compares them all the same"
+        raise PoolError(
+            f"{policy.path} cannot be compared with {base.path} (base's -> policy's): {'; '.join(refused + forced)}. "
+            f"Only weights, seed and budget may differ{hint}"
+        )
+    warnings = [f"FORCED although {difference} ({policy.path.name})" for difference in forced]
+    warnings += [f"{difference} ({policy.path.name})" for difference in _differences(base, policy, _NOTED)]
+    if base.path.resolve() != policy.path.resolve() and base.spec.fingerprint() == policy.spec.fingerprint():
+        warnings.append(f"{policy.path.name} has the base's weights, sampling and seed: its samples may be the base's own")
+    return warnings
+
+
+def side_info(side: Side) -> SideInfo:
+    """Without counting draws: `draws` is 0."""
+    spec = side.pools[0].spec
+    return SideInfo(
+        label=side.label,
+        # A local path says more of the machine than of the model.
+        model=PurePath(spec.model).name if PurePath(spec.model).is_absolute() else spec.model,
+        revision=spec.revision,
+        step=side.step,
+        tasks=tuple(pool.spec.task for pool in side.pools),
+        problems=sum(len(pool.problem_ids) for pool in side.pools),
+        draws=0,
+        temperature=spec.temperature,
+        top_p=spec.top_p,
+        max_new_tokens=spec.max_new_tokens,
+        engine=spec.engine,
+    )
+
+
+def _differences(base: Pool, policy: Pool, names: Sequence[str]) -> list[str]:
+    pairs = ((name, getattr(base.spec, name), getattr(policy.spec, name)) for name in names)
+    return [f"{name}: {one!r} -> {other!r}" for name, one, other in pairs if canonical_json(one) != canonical_json(other)]
+
+
+def _pool_folders(path: Path) -> list[Path]:
+    if (path / "pool.json").is_file():
+        return [path]
+    if not path.is_dir():
+        raise PoolError(f"{path} does not exist: a pool is a folder with a pool.json")
+    found = sorted(file.parent for file in path.rglob("pool.json"))
+    if not found:
+        raise PoolError(f"{path} is not a pool (it has no pool.json) and holds none: draw one with offleash sample")
+    return found
+
+
+def _name(path: Path) -> str:
+    """The last part of a path that says something."""
+    return path.name or path.resolve().name
+
+
+def _side(label: str, folders: Sequence[Path], folder: Path, role: str) -> Side:
+    pools = [Pool.open(path) for path in folders]
+    if task := _repeated([pool.spec.task for pool in pools]):
+        same = [pool.path.name for pool in pools if pool.spec.task == task]
+        raise PoolError(
+            f"{role} ({label}) has {len(same)} pools of task {task!r} ({', '.join(same[:4])}): name the one that is meant"
+        )
+    return Side(label, tuple(sorted(pools, key=lambda pool: pool.spec.task)), folder)
+
+
+def _repeated(tasks: Sequence[str]) -> str | None:
+    return next((task for task in tasks if tasks.count(task) > 1), None)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
+

@@ -1,0 +1,123 @@
+"""The alarm for completions that repeat more often than chance allows: a seed bug turns pass@k into pass@1.
+
+A completion is drawn again with probability exp(its log-probability), which is known. So each draw is compared with the
+one before it in its block, and with the one at the same place of the problem's first block: given the earlier of the
+two, a repeat is a coin with a known chance, and the sum over all of them has a known mean and spread. Servers that
+answer from a cache, seeds that are ignored or the same for two blocks, workers that draw the same: all show there.
+Without log-probabilities only a whole block that comes twice is noticed, against the shares seen within the block.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from offleash.eval.engines.base import Completion
+from offleash.eval.errors import EngineError
+from offleash.eval.pool import Pool
+
+__all__ = ["Coins", "Repeats", "block_log_chance"]
+
+IMPOSSIBLE = math.log(1e-9)
+SIGMAS = 6.0
+SLACK = 0.1
+"""Share of the expected repeats that two spellings of one text in tokens may add."""
+
+
+@dataclass(slots=True)
+class Coins:
+    """Repeats seen, expected, and the variance of that: a sum of independent coins."""
+
+    seen: int = 0
+    expected: float = 0.0
+    variance: float = 0.0
+
+    def add(self, same_r: np.ndarray, logp_r: np.ndarray) -> None:
+        """`logp_r` of the earlier completion of each pair; NaN where unknown, and the pair is left out."""
+        known = ~np.isnan(logp_r)
+        chance_r = np.exp(np.minimum(logp_r[known], 0.0))
+        self.seen += int(np.count_nonzero(same_r[known]))
+        self.expected += float(chance_r.sum())
+        self.variance += float((chance_r * (1 - chance_r)).sum())
+
+    @property
+    def too_many(self) -> bool:
+        return self.seen - self.expected > SIGMAS * math.sqrt(self.variance + 1) + SLACK * self.expected
+
+
+class Repeats:
+    """Watches the blocks of one pool. `block` is the engine's block size."""
+
+    def __init__(self, pool: Pool, block: int) -> None:
+        self.pool, size = pool, min(block, pool.spec.k)
+        self.first_pb = np.zeros((len(pool.problem_ids), size), dtype=np.uint64)  # digests; 0 is none
+        self.first_logp_pb = np.full(self.first_pb.shape, np.nan)
+        self.within, self.between = Coins(), Coins()
+        self._blocks: dict[tuple[int, bytes], int] = {}
+
+    def remember(self, drawn_pk: np.ndarray) -> None:
+        """Read the first block of every problem from the pool, so that a restart is watched too."""
+        left = int(np.count_nonzero(drawn_pk[:, : self.first_pb.shape[1]]))
+        if not left:
+            return
+        for chunk in self.pool.scan(["completion", "tokens", "logprob"], limit=self.first_pb.shape[1]):
+            columns = chunk.columns.to_pydict()
+            digests = [_digest(t, n) for t, n in zip(columns["completion"], columns["tokens"], strict=True)]
+            self.first_pb[chunk.problem_r, chunk.index_r] = digests
+            self.first_logp_pb[chunk.problem_r, chunk.index_r] = np.array(columns["logprob"], dtype=np.float64)
+            left -= len(digests)
+            if left <= 0:  # first blocks are written first
+                return
+
+    def add(self, problem: int, start: int, completions: Sequence[Completion]) -> None:
+        """Count the repeats of a new block. Raises EngineError if it is another block of the problem once more."""
+        digest_i = np.array([_digest(c.text, c.tokens) for c in completions], dtype=np.uint64)
+        logp_i = np.array([c.logprob for c in completions], dtype=np.float64)
+        self._refuse_twin(problem, start, digest_i, logp_i)
+        self.within.add(digest_i[1:] == digest_i[:-1], logp_i[:-1])
+        size = min(len(digest_i), self.first_pb.shape[1])
+        if start >= self.first_pb.shape[1]:
+            known = np.flatnonzero(self.first_pb[problem, :size])
+            self.between.add(digest_i[known] == self.first_pb[problem, known], self.first_logp_pb[problem, known])
+        else:
+            stop = min(start + size, self.first_pb.shape[1])
+            self.first_pb[problem, start:stop] = digest_i[: stop - start]
+            self.first_logp_pb[problem, start:stop] = logp_i[: stop - start]
+
+    def check(self) -> None:
+        """Raises EngineError if completions repeat beyond chance."""
+        for where, coins in (("within blocks", self.within), ("between blocks", self.between)):
+            if coins.too_many:
+                raise EngineError(
+                    f"completions of the same problem repeat beyond chance {where}: {coins.seen} repeats where "
+                    f"{coins.expected:.1f} are expected. The seed is ignored or reused, or a cache answers: pass@k from "
+                    "such draws would be pass@1. Nothing of this part was kept"
+                )
+
+    def _refuse_twin(self, problem: int, start: int, digest_i: np.ndarray, logp_i: np.ndarray) -> None:
+        key = (problem, hashlib.sha256(digest_i.tobytes()).digest()[:12])
+        other = self._blocks.setdefault(key, start)
+        known = self.first_pb[problem, : len(digest_i)]
+        if other == start and start >= self.first_pb.shape[1] and np.array_equal(known, digest_i):
+            other = 0  # the first block, drawn before a restart
+        if other != start and block_log_chance(digest_i, logp_i) < IMPOSSIBLE:
+            raise EngineError(
+                f"problem {self.pool.problem_ids[problem]!r}: draws {start} to {start + len(digest_i) - 1} are the same, "
+                f"one by one, as those from {other} on, which cannot be chance. The engine uses a seed twice: pass@k "
+                "from such draws would be pass@1. Nothing of this part was kept"
+            )
+
+
+def block_log_chance(digest_i: np.ndarray, logp_i: np.ndarray) -> float:
+    """Log of the chance that another block is the same; by shares within the block if log-probabilities are unknown."""
+    if not np.isnan(logp_i).any():
+        return float(logp_i.sum())
+    _, place_i, count_u = np.unique(digest_i, return_inverse=True, return_counts=True)
+    return float(np.log(count_u[place_i] / len(digest_i)).sum())
+
+
+def _digest(text: str | None, tokens: int | None) -> int:
+    content = f"{tokens}/{text}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") | 1

@@ -1,0 +1,295 @@
+"""The tables of a report as plain cells, the same for every format; and the sentences above them.
+
+Numbers are rounded here and nowhere else. Shares lose their leading zero, as the paper prints them; what is undefined
+is a dash. Cells are not escaped: the format that writes them does it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from offleash.eval.comparison import Comparison, Curves, Level, Moved, Noise, PolicyResult, Scope, SideInfo, Support
+from offleash.eval.compare import ROWS
+from offleash.eval.estimate import Estimate
+from offleash.eval.report.escape import one_line
+from offleash.eval.support import METRICS
+
+__all__ = ["Section", "Table", "crossing_words", "estimate", "p_value", "sections", "share", "summary", "title"]
+
+_DASH = "–"
+_PERCENT_ROWS = {"no_answer", "truncated", "timeout", "error"}
+_LEVELS = "units are (problem, correct answer) pairs"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`name` is short and stable: a label in LaTeX, an anchor in HTML. The first column is text, the others numbers."""
+
+    name: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Of the whole series (`result` None), or of one policy."""
+
+    title: str
+    lead: tuple[str, ...]
+    tables: tuple[Table, ...]
+    result: PolicyResult | None = None
+
+
+def title(comparison: Comparison) -> str:
+    policies = comparison.policies
+    other = policies[0].side.label if len(policies) == 1 else f"{len(policies)} policies"
+    return f"{other} against {comparison.base.label}"
+
+
+def sections(comparison: Comparison) -> list[Section]:
+    """The series first, if it is one; then each policy."""
+    found = []
+    if len(comparison.policies) > 1:
+        found.append(Section("The series", (), tuple(_series(comparison))))
+    for result in comparison.policies:
+        found.append(Section(result.side.label, summary(result), tuple(_tables(comparison, result)), result))
+    return found
+
+
+def side_words(side: SideInfo) -> str:
+    revision = f" ({side.revision})" if side.revision else ""
+    return (
+        f"{side.label}: {side.model}{revision}, {side.draws:,} samples of {side.problems:,} problems "
+        f"({', '.join(side.tasks)}), temperature {side.temperature:g}, top-p {side.top_p:g}, "
+        f"at most {side.max_new_tokens:,} tokens, {side.engine}"
+    )
+
+
+def summary(result: PolicyResult) -> tuple[str, ...]:
+    """What a reader should take away, in sentences."""
+    scope = result.overall
+    units = scope.units.any_hit
+    what = "units" if scope.units.total != scope.problem_level.total else "problems"
+    known = round(units.estimates["preserved"].value + units.estimates["shrunk"].value)
+    lost, gained = (round(units.estimates[cell].value) for cell in ("shrunk", "expanded"))
+    curves = scope.curves
+    last = max((i for i, (b, p) in enumerate(zip(curves.base, curves.policy, strict=True)) if _both(b, p)), default=0)
+    return (
+        f"Of the {known:,} {what} that the base reached in {_k(scope)} draws, {lost:,} are lost; sampling alone would "
+        f"lose {number(units.shrunk.expected)} ({p_words(units.shrunk.p)}). {gained:,} are gained; sampling alone would "
+        f"gain {number(units.expanded.expected)} ({p_words(units.expanded.p)}). "
+        f"What was never drawn may still have a probability of {units.floor:.2g}.",
+        f"pass@1 goes from {share(curves.base[0].value)} to {share(curves.policy[0].value)}, pass@{curves.ks[last]:,} "
+        f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {crossing_words(curves)}",
+    )
+
+
+def crossing_words(curves: Curves) -> str:
+    at = curves.crossing
+    within = f"[{number(at.low, 3)}, {number(at.high, 3)}]"
+    return {
+        "crosses": f"The base overtakes the policy at k = {number(at.value, 3)} {within}.",
+        "base_ahead": f"The base leads at every k (crossing interval {within}).",
+        "not_overtaken": f"The base does not overtake the policy up to k = {curves.ks[-1]:,} (crossing interval {within}).",
+        "equal": "The two curves are the same.",
+    }[curves.state]
+
+
+def _both(base: Estimate, policy: Estimate) -> bool:
+    return not (math.isnan(base.value) or math.isnan(policy.value))
+
+
+def _tables(comparison: Comparison, result: PolicyResult) -> list[Table]:
+    confidence = f"{comparison.confidence:.0%}"
+    found = [_support_table(result.overall, confidence)]
+    if len(result.tasks) > 1:
+        found += _scope_tables("tasks", "By task", result.tasks)
+    if {scope.name for scope in result.domains} != {scope.name for scope in result.tasks} and len(result.domains) > 1:
+        found += _scope_tables("domains", "By domain", result.domains)
+    found += [_passk_table(result.overall, confidence), _rows_table(result.overall, confidence)]
+    if len(result.tasks) > 1:
+        found.append(_rows_by_task(result.tasks))
+    if result.overall.perplexity:
+        found.append(_perplexity_table(result.overall))
+    if result.sensitivity:
+        found.append(_sensitivity_table(result))
+    return [*found, *_moved_tables(result)]
+
+
+def _support_table(scope: Scope, confidence: str) -> Table:
+    rows = []
+    for name, level in _levels(scope):
+        for support in (level.any_hit, level.stable):
+            if support is None:
+                continue
+            counts = [f"{round(support.estimates[cell].value):,}" for cell in ("preserved", "shrunk", "expanded", "out")]
+            metrics = [estimate(support.estimates[metric]) for metric in METRICS]
+            noise = [noise_words(support.shrunk), noise_words(support.expanded)]
+            rows.append((f"{name}, hits ≥ {support.threshold}", *counts, *noise, *metrics))
+    header = ("", "P", "S", "E", "O", "S by noise", "E by noise", *(metric.upper() for metric in METRICS))
+    stable = scope.units.stable
+    stable_floor = f", {stable.floor:.2g} outside hits ≥ {stable.threshold}" if stable else ""
+    note = (
+        f"{_k(scope)} draws of {scope.problems:,} problems. P preserved, S shrunk (only the base), E expanded (only the "
+        f"policy), O out of both; {_LEVELS}. By noise: expected if nothing had changed, with the exact p of a count this "
+        f"large. {confidence} intervals over problems. Floor: {scope.units.any_hit.floor:.2g} if never drawn{stable_floor}."
+    )
+    return Table("support", "Support", header, tuple(rows), note)
+
+
+def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Table]:
+    """The paper's Tables 6 to 12, at the problem level and, where it differs, the unit level."""
+    header = ("", "problems", "k", "base", "policy", *(m.upper() for m in METRICS), "P", "E", "S", "O", "p(S)", "p(E)")
+    tables = []
+    several = any(scope.units.total != scope.problem_level.total for scope in scopes)
+    for level_name in ("problems", "units") if several else ("problems",):
+        rows = []
+        for scope in scopes:
+            level = scope.problem_level if level_name == "problems" else scope.units
+            rows.append((one_line(scope.name, 40), f"{scope.problems:,}", _k(scope), *_level_cells(level)))
+        tables.append(Table(f"{name}-{level_name}", f"{heading}: {level_name}, hits ≥ 1", header, tuple(rows)))
+    return tables
+
+
+def _level_cells(level: Level) -> list[str]:
+    """Base rate, policy rate, the metrics, the counts in the paper's order and the two p-values."""
+    support = level.any_hit
+    p, s, e, o = (support.estimates[cell].value for cell in ("preserved", "shrunk", "expanded", "out"))
+    total = p + s + e + o
+    rates = [share((p + side) / total if total else math.nan) for side in (s, e)]
+    metrics = [estimate(support.estimates[metric]) for metric in METRICS]
+    counts = [_DASH if math.isnan(count) else f"{round(count):,}" for count in (p, e, s, o)]
+    return [*rates, *metrics, *counts, p_value(support.shrunk.p), p_value(support.expanded.p)]
+
+
+def _series(comparison: Comparison) -> list[Table]:
+    """The paper's Table 4: one row per checkpoint."""
+    metrics = [metric.upper() for metric in METRICS]
+    header = ("", "step", "k", "pass@1", "pass@k", *metrics, "P", "E", "S", "O", "p(S)", "p(E)", "crossing")
+    several = any(r.overall.units.total != r.overall.problem_level.total for r in comparison.policies)
+    tables = []
+    for name in ("problems", "units") if several else ("problems",):
+        first = comparison.policies[0].overall.curves
+        rows = [("base", "0", str(first.ks[-1]), share(first.base[0].value), share(_last(first.base)), *[""] * 11)]
+        for result in comparison.policies:
+            scope = result.overall
+            level = scope.problem_level if name == "problems" else scope.units
+            step = _DASH if result.side.step is None else f"{result.side.step:,}"
+            passes = [share(scope.curves.policy[0].value), share(_last(scope.curves.policy))]
+            rows.append(
+                (
+                    one_line(result.side.label, 40),
+                    step,
+                    _k(scope),
+                    *passes,
+                    *_level_cells(level)[2:],
+                    number(scope.curves.crossing.value, 3),
+                )
+            )
+        note = "pass@k at the largest k that every problem has; P, E, S, O and the metrics at hits ≥ 1 of the k draws."
+        tables.append(Table(f"series-{name}", f"Over the series: {name}", header, tuple(rows), note))
+    return tables
+
+
+def _passk_table(scope: Scope, confidence: str) -> Table:
+    curves = scope.curves
+    rows = tuple(
+        (f"{k:,}", estimate(base), estimate(policy), estimate(difference))
+        for k, base, policy, difference in zip(curves.ks, curves.base, curves.policy, curves.difference, strict=True)
+    )
+    note = f"Unbiased, mean over {scope.problems:,} problems, {confidence} intervals over problems. {crossing_words(curves)}"
+    return Table("pass-at-k", "pass@k", ("k", "base", "policy", "base − policy"), rows, note)
+
+
+def _rows_table(scope: Scope, confidence: str) -> Table:
+    rows = []
+    for key, name in ROWS.items():
+        contrast = scope.rows[key]
+        if contrast.base.n or contrast.policy.n:
+            cells = [row_cell(key, e) for e in (contrast.base, contrast.policy, contrast.difference)]
+            rows.append((name.replace("@k", f"@{scope.rows_k}"), *cells))
+    note = f"Of the first {scope.rows_k:,} draws of each problem, mean over problems, {confidence} intervals over problems."
+    return Table("samples", "Samples", ("", "base", "policy", "policy − base"), tuple(rows), note)
+
+
+def _rows_by_task(scopes: Sequence[Scope]) -> Table:
+    """The paper's Table 5: metrics x models x tasks."""
+    rows = []
+    for key, name in ROWS.items():
+        if key in _PERCENT_ROWS:
+            continue
+        for side in ("base", "policy"):
+            values = [getattr(scope.rows[key], side) for scope in scopes]
+            if any(value.n for value in values):
+                rows.append((f"{name}: {side}", *(row_cell(key, value, interval=False) for value in values)))
+    header = ("", *(one_line(scope.name, 24) for scope in scopes))
+    return Table("samples-by-task", "Samples, by task", header, tuple(rows))
+
+
+def _perplexity_table(scope: Scope) -> Table:
+    cells = ("all", "preserved", "shrunk", "expanded", "out")
+    rows = tuple(
+        (
+            f"drawn by the {row.drawn_by}, under {row.under if row.under == 'itself' else 'the base'}",
+            *(estimate(row.estimates[cell], number) for cell in cells),
+        )
+        for row in scope.perplexity
+    )
+    note = "exp of the mean negative log-probability per token, by what became of the problem."
+    return Table("perplexity", "Perplexity", ("", *cells), rows, note)
+
+
+def _sensitivity_table(result: PolicyResult) -> Table:
+    rows = []
+    for row in result.sensitivity:
+        table = row.observed
+        counts = [f"{count:,}" for count in (table.preserved, table.shrunk, table.expanded, table.out)]
+        observed = [share(getattr(table, metric)) for metric in ("srr", "ndr", "nscr")]
+        posterior = [estimate(row.posterior[metric]) for metric in ("srr", "ndr", "nscr")]
+        rows.append((f"{row.eps:.2g}", *counts, *observed, *posterior))
+    header = ("floor ε", "P", "S", "E", "O", "SRR", "NDR", "NSCR", "SRR (post.)", "NDR (post.)", "NSCR (post.)")
+    note = (
+        "Units whose rate is above the floor ε: counted by hits / draws, and by posterior probability (Jeffreys) with "
+        f"credible intervals. Below {result.overall.units.any_hit.floor:.2g} these draws cannot tell."
+    )
+    return Table("floor", "If the floor were another", header, tuple(rows), note)
+
+
+def _moved_tables(result: PolicyResult) -> list[Table]:
+    tables = []
+    for name, moved in (("lost", result.lost), ("gained", result.gained)):
+        rows = tuple(
+            (
+                one_line(example.change.problem_id, 40),
+                one_line(example.change.answer, 40),
+                f"{example.change.base_hits:,}/{example.change.base_n:,}",
+                f"{example.change.policy_hits:,}/{example.change.policy_n:,}",
+                "problem" if example.whole_problem else "answer",
+            )
+            for example in moved.examples
+        )
+        header = ("problem", "answer", "base hits", "policy hits", f"{name} is the")
+        if rows:
+            tables.append(Table(name, name.capitalize(), header, rows, moved_words(name, moved)))
+    return tables
+
+
+def moved_words(name: str, moved: Moved) -> str:
+    shown = f"; the {len(moved.examples)} clearest shown" if len(moved.examples) < moved.units else ""
+    return f"{moved.units:,} units {name}, {moved.problems:,} problems entirely{shown}."
+
+
+def _levels(scope: Scope) -> list[tuple[str, Level]]:
+    if scope.units.total == scope.problem_level.total:
+        return [("problems", scope.problem_level)]
+    return [("units", scope.units), ("problems", scope.problem_level)]
+
+
+def _k(scope: Scope) -> str:
+    return f"{scope.k_min:,}" if scope.k_min == scope.k_max else f"{scope.k_min:,}–{scope.k_max:,}"
+
+
+def _last(estimates: Sequence[Estimate]) -> float:
+    return next((e.value for e in reversed(estimates) if not math.isnan(e.value)), math.nan)

@@ -1,0 +1,313 @@
+"""Every number of a comparison over one set of problems: all of them, a task's or a domain's.
+
+Problems come as parts of tasks, each task's two pools brought to the same draws; they are put side by side here and
+handed to the estimators. Resampling is over problems with base and policy kept together, as everywhere.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offleash.eval.comparison import Contrast, Curves, Level, Noise, Perplexity, Scope, Sensitivity, Support
+from offleash.eval.estimate import Estimate, interval, weighted_means
+from offleash.eval.measure import STABLE_HITS
+from offleash.eval.noise import Excess, NoiseTest, excess_over, noise_test
+from offleash.eval.paired import Arm, Paired
+from offleash.eval.passk import budgets, compare_curves
+from offleash.eval.plans import stopped_noise_test
+from offleash.eval.posterior import posterior_dynamics
+from offleash.eval.support import CELLS, bootstrap_dynamics, dynamics_above, floor, floor_exact
+
+__all__ = ["ROWS", "Part", "Settings", "measure_scope", "sensitivity"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ROWS: dict[str, str] = {
+    "avg": "accuracy (avg@k)",
+    "majority": "majority@k",
+    "tokens": "response length (tokens)",
+    "token_entropy": "token entropy (nats)",
+    "answer_entropy": "answer entropy, plug-in (nats)",
+    "answer_entropy_corrected": "answer entropy, corrected (nats)",
+    "no_answer": "no answer",
+    "truncated": "truncated",
+    "timeout": "verifier timeout",
+    "error": "verifier error",
+    "kl_base_k1": "KL to the base, k1 (nats)",
+}
+"""Key of `Scope.rows` -> its name: the paper's Table 5, and the rates of what was not judged."""
+
+SHARES = ("avg", "majority", "no_answer", "truncated", "timeout", "error")
+"""Those of ROWS that lie between 0 and 1."""
+
+_PERPLEXITIES: tuple[tuple[Literal["base", "policy"], Literal["itself", "base"], str], ...] = (
+    ("base", "itself", "nll"),
+    ("policy", "itself", "nll"),
+    ("policy", "base", "base_nll"),
+)
+_POSTERIOR_DRAWS = 500
+
+
+class Settings(NamedTuple):
+    """Of the intervals; and how many units lost and gained are shown."""
+
+    confidence: float = 0.95
+    draws: int = 2000
+    seed: int = 0
+    examples: int = 10
+
+
+class Part(NamedTuple):
+    """Some problems of one task."""
+
+    paired: Paired
+    chosen_p: NDArray[np.bool_]
+
+    def problems(self, take: Callable[[Arm], NDArray]) -> tuple[NDArray, NDArray]:
+        """A column over problems, of base and policy."""
+        return take(self.paired.base)[self.chosen_p], take(self.paired.policy)[self.chosen_p]
+
+    @property
+    def chosen_u(self) -> NDArray[np.bool_]:
+        return self.chosen_p[self.paired.unit_problem]
+
+
+class _Hits(NamedTuple):
+    """Units, or problems as if they were units: hits and draws of both sides, and the problem each belongs to."""
+
+    base: Ints
+    policy: Ints
+    n_base: Ints
+    n_policy: Ints
+    problem: Ints
+
+
+def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope:
+    rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
+    parts = [part for part in parts if part.chosen_p.any()]
+    problems, units = [_problem_hits(part) for part in parts], [_unit_hits(part) for part in parts]
+    n_p = np.concatenate([np.minimum(hits.n_base, hits.n_policy) for hits in problems])
+    k_p = np.concatenate([_budget(part) for part in parts])
+    return Scope(
+        name=name,
+        problems=len(n_p),
+        k_min=int(k_p.min()),
+        k_max=int(k_p.max()),
+        units=_level(parts, units, int(k_p.min()), settings, rng),
+        problem_level=_level(parts, problems, int(k_p.min()), settings, rng),
+        curves=_curves(parts, settings, rng),
+        rows_k=min(part.paired.rows_k for part in parts),
+        rows=_rows(parts, settings, rng),
+        perplexity=tuple(_perplexities(parts, problems, settings, rng)),
+    )
+
+
+def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
+    """Units at floors 1/2, 1/4, ... down to half a hit; nothing for adaptive plans, whose hits stop counting."""
+    if any(part.paired.plan is not None for part in parts):
+        return []
+    rng = np.random.default_rng([settings.seed, 1])
+    hits = _joined([_unit_hits(part) for part in parts])
+    if not len(hits.base):
+        return []
+    k = int(min(hits.n_base.min(), hits.n_policy.min()))
+    columns = (hits.base, hits.policy, hits.n_base, hits.n_policy)
+    return [
+        Sensitivity(
+            eps,
+            dynamics_above(*columns, eps),
+            posterior_dynamics(*columns, eps, rng=rng, confidence=settings.confidence, draws=_POSTERIOR_DRAWS),
+        )
+        for eps in [2.0**-j for j in range(k.bit_length(), 0, -1)]
+    ]
+
+
+def _budget(part: Part) -> Ints:
+    """Draws that the absence of a unit rests on: of an adaptive plan its cap, since it only stops early on a success."""
+    drawn_p = part.problems(lambda arm: arm.n_p)[0]
+    return drawn_p if part.paired.plan is None else np.full(drawn_p.shape, part.paired.plan.cap)
+
+
+def _problem_hits(part: Part) -> _Hits:
+    (base, policy), (n_base, n_policy) = (part.problems(lambda arm: arm.correct_p), part.problems(lambda arm: arm.n_p))
+    return _Hits(base, policy, n_base, n_policy, np.arange(len(base)))
+
+
+def _unit_hits(part: Part) -> _Hits:
+    paired, chosen_u = part.paired, part.chosen_u
+    problem_u = paired.unit_problem[chosen_u]
+    return _Hits(
+        paired.base.hits_u[chosen_u],
+        paired.policy.hits_u[chosen_u],
+        paired.base.n_p[problem_u],
+        paired.policy.n_p[problem_u],
+        problem_u,
+    )
+
+
+def _joined(parts: Sequence[_Hits]) -> _Hits:
+    """One after another, with problems of different parts told apart."""
+    starts = np.cumsum([0, *(int(hits.problem.max(initial=0)) + 1 for hits in parts)])
+    moved = [hits._replace(problem=hits.problem + start) for hits, start in zip(parts, starts[:-1], strict=True)]
+    return _Hits(*(np.concatenate(columns) for columns in zip(*moved, strict=True)))
+
+
+def _level(
+    parts: Sequence[Part], hits: Sequence[_Hits], k: int, settings: Settings, rng: np.random.Generator
+) -> Level:
+    joined = _joined(hits)
+    # A plan that stops at r successes cannot tell more than r hits apart.
+    told = min((part.paired.plan.successes or k for part in parts if part.paired.plan is not None), default=STABLE_HITS)
+    thresholds = [1, STABLE_HITS] if told >= STABLE_HITS else [1]
+    supports = [_support(parts, hits, joined, threshold, k, settings, rng) for threshold in thresholds]
+    return Level(len(joined.base), supports[0], supports[1] if len(supports) > 1 else None)
+
+
+def _support(
+    parts: Sequence[Part],
+    hits: Sequence[_Hits],
+    joined: _Hits,
+    threshold: int,
+    k: int,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> Support:
+    tests = [_noise(part.paired, of_part, threshold) for part, of_part in zip(parts, hits, strict=True)]
+    return Support(
+        threshold=threshold,
+        estimates=bootstrap_dynamics(
+            joined.base,
+            joined.policy,
+            joined.problem,
+            rng=rng,
+            threshold=threshold,
+            confidence=settings.confidence,
+            draws=settings.draws,
+        ),
+        shrunk=_sum([None if test is None else test.shrunk for test in tests]),
+        expanded=_sum([None if test is None else test.expanded for test in tests]),
+        floor=floor(k) if threshold == 1 else floor_exact(k, hits=min(threshold - 1, k)),
+    )
+
+
+def _noise(paired: Paired, hits: _Hits, threshold: int) -> NoiseTest | None:
+    """None where no exact test is known: an adaptive plan and several units per problem."""
+    if paired.plan is None or paired.plan.successes is None:
+        return noise_test(*hits, threshold)
+    if len(np.unique(hits.problem)) < len(hits.problem):
+        return None
+    base, policy = (hits.n_base, hits.base), (hits.n_policy, hits.policy)
+    return stopped_noise_test(
+        base, policy, successes=paired.plan.successes, cap=paired.plan.cap, threshold=threshold
+    )
+
+
+def _sum(parts: Sequence[Excess | None]) -> Noise:
+    """Tasks are independent: their counts add and their distributions convolve."""
+    pmf, observed = np.ones(1), 0
+    for part in parts:
+        if part is None:
+            return Noise(math.nan, math.nan, math.nan)
+        pmf, observed = np.convolve(pmf, part.pmf), observed + part.observed
+    total = excess_over(observed, pmf)
+    return Noise(total.expected, total.excess, total.p)
+
+
+def _curves(parts: Sequence[Part], settings: Settings, rng: np.random.Generator) -> Curves:
+    largest = [min(_largest_k(part, side) for part in parts) for side in ("base", "policy")]
+    ks = sorted({*budgets(min(largest)), *budgets(max(largest))})
+    base_pk = np.concatenate([part.paired.base.curve(ks)[part.chosen_p] for part in parts])
+    policy_pk = np.concatenate([part.paired.policy.curve(ks)[part.chosen_p] for part in parts])
+    curves = compare_curves(base_pk, policy_pk, ks, rng=rng, confidence=settings.confidence, draws=settings.draws)
+    return Curves(
+        ks=tuple(ks),
+        base=tuple(curves.base),
+        policy=tuple(curves.policy),
+        difference=tuple(curves.difference),
+        crossing=curves.crossing,
+    )
+
+
+def _largest_k(part: Part, side: str) -> int:
+    arm: Arm = getattr(part.paired, side)
+    return int(arm.all_n_p[part.chosen_p].min()) if arm.plan is None else arm.plan.cap
+
+
+def _rows(parts: Sequence[Part], settings: Settings, rng: np.random.Generator) -> dict[str, Contrast]:
+    """Means over problems with intervals. One set of weights for all rows; a problem counts where a value is known."""
+    columns: list[Floats] = []
+    corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64)
+    pseudo: list[Floats] = []
+    for name in ROWS:
+        base_p, policy_p = _joined_values(parts, name)
+        columns += [base_p, policy_p, policy_p - base_p]
+        # As in `passk.compare_curves`: a quarter of a problem in each corner, so that a rate of 0 is not called certain.
+        known = name in SHARES
+        pseudo += [v if known else np.full(4, np.nan) for v in (corners[:, 0], corners[:, 1], corners @ [-1, 1])]
+    estimates = _mean_estimates(np.stack(columns, 1), np.stack(pseudo, 1), 0.25, settings, rng)
+    return {name: Contrast(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(ROWS)}
+
+
+def _joined_values(parts: Sequence[Part], name: str) -> tuple[Floats, Floats]:
+    pairs = [part.problems(lambda arm: arm.values[name]) for part in parts]
+    return np.concatenate([one for one, _ in pairs]), np.concatenate([other for _, other in pairs])
+
+
+def _mean_estimates(
+    rows_pc: Floats, pseudo_rc: Floats, weight: float, settings: Settings, rng: np.random.Generator
+) -> list[Estimate]:
+    """The mean of each column over the rows where it is known, resampling rows; NaN is unknown, also in `pseudo_rc`."""
+    n, width = rows_pc.shape
+    values = np.vstack([rows_pc, pseudo_rc])
+    known = np.isfinite(values)
+    shape = np.r_[np.ones(n), np.full(len(pseudo_rc), weight)]
+    means = weighted_means(np.hstack([np.where(known, values, 0.0), known]), shape, settings.draws, rng)
+    total_bc, share_bc = means[:, :width], means[:, width:]
+    draws_bc = np.divide(total_bc, share_bc, out=np.full(total_bc.shape, np.nan), where=share_bc > 0)
+    estimates = []
+    for c in range(width):
+        sure = rows_pc[known[:n, c], c]
+        # One problem alone says nothing of how others would vary, unless pseudo-problems do.
+        spread = draws_bc[:, c] if len(sure) > 1 or known[n:, c].any() else np.empty(0)
+        mean = float(sure.mean()) if len(sure) else math.nan
+        estimates.append(interval(mean, spread, len(sure), settings.confidence))
+    return estimates
+
+
+def _perplexities(
+    parts: Sequence[Part], problems: Sequence[_Hits], settings: Settings, rng: np.random.Generator
+) -> list[Perplexity]:
+    joined = _joined(problems)
+    in_base, in_policy = joined.base > 0, joined.policy > 0
+    masks: Mapping[str, NDArray[np.bool_]] = dict(
+        zip(
+            ("all", *CELLS),
+            (
+                np.ones(len(in_base), bool),
+                in_base & in_policy,
+                in_base & ~in_policy,
+                ~in_base & in_policy,
+                ~in_base & ~in_policy,
+            ),
+            strict=True,
+        )
+    )
+    found = []
+    for drawn_by, under, name in _PERPLEXITIES:
+        nll_p = _joined_values(parts, name)[0 if drawn_by == "base" else 1]
+        if not np.isfinite(nll_p).any():
+            continue
+        columns = np.stack([np.where(mask, nll_p, np.nan) for mask in masks.values()], 1)
+        estimates = _mean_estimates(columns, np.empty((0, len(masks))), 0.0, settings, rng)
+        found.append(Perplexity(drawn_by, under, {cell: _exp(e) for cell, e in zip(masks, estimates, strict=True)}))
+    return found
+
+
+def _exp(estimate: Estimate) -> Estimate:
+    value, low, high = (math.exp(min(x, 700.0)) for x in estimate[:3])
+    return Estimate(value, low, high, estimate.n)

@@ -1,0 +1,208 @@
+"""Programs judged by running them: HumanEval's tests, LiveCodeBench's and LiveBench's cases. The sandbox is `verify`'s.
+
+The program is the last fenced block of a reply (a reply that is code throughout counts too). Cases of the LiveCodeBench
+kind are JSON, the private ones compressed; they are decoded when a program is judged, not before: a release has
+gigabytes of them. As there, programs find the usual modules imported and may use what is installed beside Offleash.
+"""
+
+import base64
+import binascii
+import functools
+import hashlib
+import io
+import json
+import pickle
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.tasks.base import Problem, Status, Verdict
+from offleash.eval.verify.extract import Found, visible
+from offleash.eval.verify.programs import Case, ProgramVerifier, Suite
+from offleash.eval.verify.sandbox import Limits
+
+__all__ = ["CodeAnswers", "Tests", "decode_cases", "program_in"]
+
+VERDICTS = "1"  # changes with any change that could change a verdict
+CPU_SECONDS, MEMORY_BYTES = 30, 2 << 30
+FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"^(?:import|from|def|class|print\()", re.MULTILINE)
+MODULES = "string re datetime collections heapq bisect copy math random statistics itertools functools operator typing"
+PRELUDE = (
+    "".join(f"from {module} import *\n" for module in [*MODULES.split(), "builtins"])  # operator and math have a pow
+    + f"import sys, io, json, {', '.join(MODULES.split())}\nsys.setrecursionlimit(50000)\n"
+)
+AT_ONCE = 16  # programs judged together: their decoded cases are all in memory
+CHECK = """import json
+CASES = json.loads({cases!r})
+def plain(value):
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+def check(candidate):
+    for given, expected in CASES:
+        assert plain(candidate(*given)) == expected
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """Of one problem: test `code`, or cases (`public` and `private`, as LiveCodeBench stores them).
+
+    `entry` is the function to call, "" for programs that read standard input. `prefix` is what the prompt already
+    gives: a program that does not repeat it is put after it.
+    """
+
+    entry: str = ""
+    code: str = ""
+    public: str = ""
+    private: str = ""
+    prefix: str = ""
+
+    def program(self, written: str) -> str:
+        if self.code:  # a function to complete: whole, or only its body
+            whole = re.search(rf"^(?:async )?def {re.escape(self.entry)}\b", written, re.MULTILINE)
+            return f"{self.prefix}\n\n{written}" if whole else self.prefix + written
+        full = written if written.startswith(self.prefix) else f"{self.prefix}\n{written}"
+        return full if "from __future__" in full else PRELUDE + full
+
+    def suite(self, program: str) -> Suite:
+        if self.code:
+            return Suite(tests=self.code, entry=self.entry, setup=self.prefix)
+        cases = [*decode_cases(self.public), *decode_cases(self.private)]
+        if not cases:
+            raise ValueError("there are no cases")
+        if not self.entry:
+            return Suite(cases=tuple(Case(str(case["input"]), str(case["output"])) for case in cases))
+        pairs = [[[json.loads(line) for line in case["input"].split("\n")], json.loads(case["output"])] for case in cases]
+        entry = f"Solution.{self.entry}" if "class Solution" in program else self.entry
+        return Suite(tests=CHECK.format(cases=json.dumps(pairs)), entry=entry)
+
+
+class CodeAnswers:
+    """Problems with their tests by problem id. No process starts before the first program is judged."""
+
+    def __init__(
+        self,
+        name: str,
+        problems: Sequence[Problem],
+        tests: Mapping[str, Tests],
+        *,
+        thinking: bool = False,
+        workers: int = 1,
+        allow_unconfined: bool = False,
+    ) -> None:
+        self.name, self.problems, self.tests, self.thinking = name, list(problems), dict(tests), thinking
+        self.workers, self.allow_unconfined = workers, allow_unconfined
+        self.version = f"code-{VERDICTS}-{CPU_SECONDS}s-{'think' if thinking else 'plain'}"
+        self._passed: dict[tuple[str, str], tuple[Status, bool]] = {}
+
+    @functools.cached_property
+    def verifier(self) -> ProgramVerifier:
+        return ProgramVerifier(
+            workers=self.workers,
+            limits=Limits(cpu_seconds=CPU_SECONDS, memory_bytes=MEMORY_BYTES),
+            wall_seconds=2.0 * CPU_SECONDS,
+            site_packages=True,
+            allow_unconfined=self.allow_unconfined,
+        )
+
+    def verify(
+        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
+    ) -> list[Verdict]:
+        cut = [False] * len(completions) if truncated is None else truncated
+        found = [program_in(completion, self.thinking) for completion in completions]
+        for problem in problems:
+            if problem.id not in self.tests:
+                raise ConfigError(f"problem {problem.id!r} is not one of task {self.name!r}")
+        self._run({(p.id, one.answer) for p, one in zip(problems, found, strict=True) if one.answer is not None})
+        verdicts = []
+        for problem, one, was_cut in zip(problems, found, cut, strict=True):
+            if one.answer is None:
+                verdicts.append(Verdict(None, False, "truncated" if was_cut else "no_answer"))
+            else:
+                status, passed = self._passed[problem.id, one.answer]
+                verdicts.append(Verdict("correct" if passed else known_as(one.answer), passed, status, one.step))
+        return verdicts
+
+    def correct_answers(self, problem: Problem) -> None:
+        """One unit per problem, as the paper counts: any program that passes."""
+
+    def quick_faults(self) -> list[tuple[str, str]]:
+        """Problems whose tests cannot be read, private cases aside. Nothing is run."""
+        return self._unreadable(deep=False)
+
+    def gold_faults(self) -> list[tuple[str, str]]:
+        return self._unreadable(deep=True)
+
+    def gold_completion(self, problem: Problem) -> str | None:
+        return f"```python\n{problem.gold}\n```" if problem.gold else None
+
+    def close(self) -> None:
+        if "verifier" in self.__dict__:
+            self.verifier.close()
+
+    def _unreadable(self, deep: bool) -> list[tuple[str, str]]:
+        faults = []
+        for problem in self.problems:
+            tests = self.tests[problem.id]
+            try:
+                shallow = tests if deep or not decode_cases(tests.public) else replace(tests, private="")
+                shallow.suite("")
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                faults.append((problem.id, f"its tests cannot be read: {type(error).__name__}: {error}"[:200]))
+        return faults
+
+    def _run(self, pairs: set[tuple[str, str]]) -> None:
+        """Judge what was not judged before. A failure of the judge is not kept: the next call tries again."""
+        self._passed = {pair: done for pair, done in self._passed.items() if done[0] == "ok"}
+        todo = sorted(pair for pair in pairs if pair not in self._passed)
+        for start in range(0, len(todo), AT_ONCE * self.workers):
+            some = todo[start : start + AT_ONCE * self.workers]
+            tests = [self.tests[problem_id] for problem_id, _ in some]
+            programs = [one.program(written) for one, (_, written) in zip(tests, some, strict=True)]
+            suites = [one.suite(program) for one, program in zip(tests, programs, strict=True)]
+            for pair, outcome in zip(some, self.verifier.judge(programs, suites), strict=True):
+                self._passed[pair] = (outcome.status, outcome.status == "ok" and bool(outcome.value["passed"]))
+
+
+def program_in(completion: str, opened: bool = False) -> Found:
+    """The program in a reply."""
+    text, _ = visible(completion, opened)
+    if text is None:
+        return Found(None, "")
+    if blocks := FENCED.findall(text):
+        return Found(blocks[-1], "fence")
+    return Found(text, "bare") if "```" not in text and CODE.search(text) else Found(None, "")
+
+
+def known_as(program: str) -> str:
+    """The class of a program that failed: its text, spacing at the ends of lines aside."""
+    lines = "\n".join(line.rstrip() for line in program.strip().split("\n"))
+    return f"#{hashlib.sha256(lines.encode(errors='replace')).hexdigest()[:16]}"
+
+
+class _TextOnly(pickle.Unpickler):
+    """Private cases are a pickled string; nothing else may be built from them."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        raise pickle.UnpicklingError(f"cases name {module_name}.{global_name}")
+
+
+@functools.lru_cache(maxsize=4)
+def decode_cases(stored: str) -> tuple[dict[str, Any], ...]:
+    """Cases as JSON, or as base64 of zlib of a pickled JSON text. ValueError if they are neither."""
+    if not stored.strip():
+        return ()
+    try:
+        cases = json.loads(stored)
+    except ValueError:
+        try:
+            packed = zlib.decompress(base64.b64decode(stored.encode()))
+            cases = json.loads(_TextOnly(io.BytesIO(packed)).load())
+        except (binascii.Error, zlib.error, pickle.UnpicklingError, EOFError, TypeError) as error:
+            raise ValueError(f"cases cannot be decoded ({error})") from error
+    if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
+        raise ValueError("cases are not a list of objects")
+    return tuple(cases)

@@ -1,0 +1,332 @@
+"""A published dataset as problems: what its columns mean, rows from the hub or from a file of the same schema, and ids
+that do not move.
+
+A `Benchmark` is one entry of the table in `benchmarks`; calling it loads the task.
+"""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.tasks.base import Problem, Task
+
+__all__ = ["BOXED", "Benchmark", "Row", "content_id", "data_url", "read_rows"]
+
+Row = Mapping[str, Any]
+Field = str | Callable[[Row], str]
+Kind = Literal["math", "choice", "exact", "judge", "code"]
+BOXED = "Reason step by step, and put your final answer within \\boxed{}."
+PLAIN = ("problem", "answer")
+FORMATS = (".jsonl", ".parquet", ".json", ".csv")
+SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """Where a benchmark is and how a row of it becomes a problem and its verifier.
+
+    `question` and `gold` name a column, or make the text from the row; `columns` are those that such functions read.
+    Without an `id` column a problem is known by a hash of its content. `keep` says which rows belong, `sample` how many
+    of them are drawn uniformly (0: all), `tests` what a program must pass (the fields of `code_answers.Tests`).
+    """
+
+    name: str
+    source: str
+    split: str
+    size: int
+    domain: Literal["math", "non-math"]
+    kind: Kind
+    question: Field
+    gold: Field
+    config: str | None = None
+    files: tuple[str, ...] = ()
+    id: str = ""
+    columns: tuple[str, ...] = ()
+    meta: tuple[str, ...] = ()
+    image: str = ""
+    choices: str = ""
+    keep: Callable[[Row], bool] | None = None
+    sample: int = 0
+    instruction: str | Callable[[Row], str] = BOXED
+    tests: Callable[[Row], dict[str, str]] | None = None
+    tolerance: float = 0.0
+    last_number: bool = False
+    notes: str = ""
+
+    def __call__(
+        self,
+        *,
+        path: str | Path | None = None,
+        split: str | None = None,
+        limit: int | None = None,
+        ids: Sequence[str] | str | None = None,
+        sample: int | None = None,
+        seed: int = 0,
+        golds: Literal["warn", "refuse", "drop", "unchecked"] = "warn",
+        thinking: bool = False,
+        workers: int = 1,
+        allow_unconfined: bool = False,
+        judge_url: str = "",
+        judge_model: str = "",
+        judge_cache: str | Path = "judge.jsonl",
+    ) -> Task:
+        """The task, from the hub or from `path` (a file, or a folder of files named after the split).
+
+        `ids` and `limit` choose problems; `sample` and `seed` draw some uniformly. `golds` says what becomes of gold
+        answers that cannot be verified. `thinking`: the chat template opens a think block itself. The rest belongs to
+        programs (`workers`, `allow_unconfined`) and to judged answers (`judge_*`: an OpenAI-compatible server).
+        """
+        if golds not in ("warn", "refuse", "drop", "unchecked"):
+            raise ConfigError(f"task {self.name!r}: golds is warn, refuse, drop or unchecked, got {golds!r}")
+        where = str(path) if path is not None else f"{self.source} ({split or self.split})"
+        rows = hub_rows(self, split or self.split) if path is None else local_rows(Path(path), split)
+        pairs = list(self.problems_of(rows, where))
+        pairs = choose(pairs, self.name, ids, limit, self.sample if sample is None else sample, seed)
+        if not pairs:
+            raise ConfigError(f"task {self.name!r}: no problem in {where} belongs to it")
+        from offleash.eval.tasks.kinds import build  # the verifiers, which the table does not need
+
+        def make(chosen: list[tuple[Problem, Row]]) -> Task:
+            judge = {"url": judge_url, "model": judge_model, "cache": judge_cache}
+            return build(self, chosen, thinking, workers, allow_unconfined, judge)
+
+        return checked(make, pairs, golds)
+
+    def problems_of(self, rows: Iterable[Row], where: str) -> Iterator[tuple[Problem, Row]]:
+        """Each problem with its row. Rows that do not belong are left out; a missing column is one clear error."""
+        seen: Counter[str] = Counter()
+        for number, row in enumerate(rows, 1):
+            plain = self.is_plain(row)
+            if not plain:
+                self.require(row, f"row {number} of {where}")
+                if self.keep is not None and not self.keep(row):
+                    continue
+            problem = self.plain_problem(row) if plain else self.problem(row)
+            seen[problem.id] += 1
+            if seen[problem.id] > 1:
+                problem = Problem(f"{problem.id}-{seen[problem.id]}", problem.prompt, problem.gold, problem.meta)
+            yield problem, row
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns a row must have."""
+        named = [field for field in (self.id, self.question, self.gold, self.image, self.choices) if field]
+        return tuple(dict.fromkeys([*(field for field in named if isinstance(field, str)), *self.columns]))
+
+    def require(self, row: Row, where: str) -> None:
+        if missing := [column for column in self.needed if column not in row]:
+            raise ConfigError(
+                f"task {self.name!r}: {where} has no column {', '.join(map(repr, missing))}; it has "
+                f"{', '.join(map(str, row)) or 'none'}. The schema is that of {self.source}: {', '.join(self.needed)}"
+            )
+
+    def is_plain(self, row: Row) -> bool:
+        """A file of our own making: `problem`, `answer` and perhaps `id` instead of the published columns."""
+        usable = self.kind in ("math", "judge") and all(row.get(column) is not None for column in PLAIN)
+        return usable and not all(column in row for column in self.needed)
+
+    def plain_problem(self, row: Row) -> Problem:
+        question, gold = str(row["problem"]), str(row["answer"])
+        problem_id = str(row["id"]) if row.get("id") is not None else content_id(self.name, question, gold)
+        return Problem(problem_id, self.messages(question, row), gold, self.meta_of(row, question))
+
+    def problem(self, row: Row) -> Problem:
+        question, gold = text_of(self.question, row), text_of(self.gold, row)
+        known = self.id and row[self.id] is not None
+        problem_id = f"{self.name}/{row[self.id]}" if known else content_id(self.name, question, gold)
+        return Problem(problem_id, self.messages(question, row), gold, self.meta_of(row, question))
+
+    def messages(self, question: str, row: Row) -> list[dict[str, Any]]:
+        instruction = self.instruction if isinstance(self.instruction, str) else self.instruction(row)
+        text = f"{question}\n\n{instruction}" if instruction else question
+        picture = row.get(self.image) if self.image else None
+        if picture is None:
+            return [{"role": "user", "content": text}]
+        parts = [{"type": "image_url", "image_url": {"url": data_url(picture)}}, {"type": "text", "text": text}]
+        return [{"role": "user", "content": parts}]
+
+    def meta_of(self, row: Row, question: str) -> dict[str, Any]:
+        kept = {column: jsonable(row[column]) for column in self.meta if is_known(row.get(column))}
+        listed = list(row.get(self.choices) or []) if self.choices else []
+        choices = {"choices": [str(choice) for choice in listed]} if listed else {}
+        return {"benchmark": self.name, "domain": self.domain, "question": question, **choices, **kept}
+
+
+def checked(make: Callable[[list[tuple[Problem, Row]]], Task], pairs: list[tuple[Problem, Row]], golds: str) -> Task:
+    """The task of these problems, its golds treated as asked for. Programs are not run here: `check_golds` does."""
+    from offleash.eval.verify.golds import check_golds
+
+    task = make(pairs)
+    if golds == "unchecked":
+        return task
+    quick = getattr(task, "quick_faults", None)
+    faults = quick() if quick is not None else check_golds(task)
+    if not faults:
+        return task
+    listed = "; ".join(f"{problem_id}: {reason}" for problem_id, reason in faults[:SHOWN])
+    more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    said = f"{len(faults)} of {len(pairs)} gold answers of task {task.name!r} cannot be verified: {listed}{more}"
+    if golds == "refuse":
+        raise ConfigError(f"{said}. Correct them, or leave those problems out with golds='drop'")
+    kept_in = "count as unsolved whatever a model answers (golds='drop' leaves them out)"
+    fate = "are left out" if golds == "drop" else kept_in
+    warnings.warn(f"{said}. They {fate}.", RuntimeWarning, stacklevel=3)
+    if golds == "warn":
+        return task
+    bad = {problem_id for problem_id, _ in faults}
+    if not (kept := [pair for pair in pairs if pair[0].id not in bad]):
+        raise ConfigError(f"{said}: none is left")
+    return make(kept)
+
+
+def choose(
+    pairs: list[tuple[Problem, Row]],
+    name: str,
+    ids: Sequence[str] | str | None,
+    limit: int | None,
+    sample: int,
+    seed: int,
+) -> list[tuple[Problem, Row]]:
+    """In the dataset's order: the problems named, or a uniform sample, of which the first `limit`.
+
+    A sample takes the smallest hashes of (seed, id): it does not depend on the order of the rows.
+    """
+    if limit is not None and limit < 1:
+        raise ConfigError(f"task {name!r}: limit must be at least 1, got {limit}")
+    if ids is not None:
+        wanted = {one.strip() for one in ids.split(",")} if isinstance(ids, str) else set(map(str, ids))
+        if unknown := sorted(wanted - {problem.id for problem, _ in pairs}):
+            example = f"; ids look like {pairs[0][0].id!r}" if pairs else ""
+            raise ConfigError(f"task {name!r} has no problem {', '.join(unknown[:SHOWN])}{example}")
+        pairs = [pair for pair in pairs if pair[0].id in wanted]
+    elif 0 < sample < len(pairs):
+        order = sorted(pairs, key=lambda pair: hashlib.sha256(f"{seed}/{pair[0].id}".encode()).digest())
+        drawn = {problem.id for problem, _ in order[:sample]}
+        pairs = [pair for pair in pairs if pair[0].id in drawn]
+    return pairs[:limit]
+
+
+def text_of(field: Field, row: Row) -> str:
+    value = row[field] if isinstance(field, str) else field(row)
+    return "" if value is None else str(value)
+
+
+def content_id(name: str, *parts: str) -> str:
+    """Of a problem whose dataset gives it none: the same content has the same id, wherever it stands."""
+    return f"{name}/{hashlib.sha256(chr(0).join(parts).encode(errors='replace')).hexdigest()[:12]}"
+
+
+def is_known(value: Any) -> bool:
+    return value is not None and value == value  # not NaN, as pandas writes what is missing
+
+
+def jsonable(value: Any) -> Any:
+    """As it can be stored with a pool: dates and the like become text."""
+    return value if isinstance(value, str | int | float | bool) else json.loads(json.dumps(value, default=str))
+
+
+def data_url(picture: Any) -> str:
+    """An image as a data URL: from bytes, {"bytes": ...} as datasets stores it, a PIL image, or a data URL itself."""
+    if isinstance(picture, str) and picture.startswith("data:"):
+        return picture
+    data = picture.get("bytes") if isinstance(picture, Mapping) else picture
+    if hasattr(data, "save"):  # a PIL image
+        sink = io.BytesIO()
+        data.save(sink, format="PNG")
+        data = sink.getvalue()
+    if not isinstance(data, bytes):
+        raise ConfigError(f"an image must be bytes, a PIL image or a data URL, got {type(picture).__name__}")
+    kinds = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
+    kind = next((name for start, name in kinds.items() if data.startswith(start)), "png")
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+# Rows
+
+
+def hub_rows(benchmark: Benchmark, split: str) -> Iterator[Row]:
+    """Rows from the hub; images stay encoded."""
+    import datasets
+
+    try:
+        if benchmark.files:
+            files = [f"hf://datasets/{benchmark.source}/{name}" for name in benchmark.files]
+            data = datasets.load_dataset("json", data_files=files, split="train")
+        else:
+            data = datasets.load_dataset(benchmark.source, benchmark.config, split=split)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(
+            f"task {benchmark.name!r}: cannot load {benchmark.source}, split {split!r} ({reason}). "
+            "Where the hub is out of reach, give a file of the same schema: path=FILE"
+        ) from error
+    for column, feature in data.features.items():
+        if isinstance(feature, datasets.Image):
+            data = data.cast_column(column, datasets.Image(decode=False))
+    return iter(data)
+
+
+def local_rows(path: Path, split: str | None) -> Iterator[Row]:
+    """Rows of a file, or of the files of a folder whose name starts with the split's."""
+    if path.is_dir():
+        found = sorted(file for file in path.rglob(f"{split or ''}*") if file.suffix in FORMATS)
+        if not found:
+            raise ConfigError(f"{path} has no {split or ''}*{' or '.join(FORMATS)} file")
+        for file in found:
+            yield from read_rows(file)
+        return
+    if split is not None:
+        raise ConfigError(f"{path} is one file, which has no split {split!r}: leave split out, or give its folder")
+    yield from read_rows(path)
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a JSONL, JSON, parquet or CSV file, one by one. Raises ConfigError naming the line that is no row."""
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"{path}: a file of rows ends in {', '.join(FORMATS)}")
+    try:
+        if path.suffix == ".parquet":
+            yield from parquet_rows(path)
+        elif path.suffix == ".csv":
+            with path.open(encoding="utf-8", newline="") as file:
+                yield from csv.DictReader(file)
+        elif path.suffix == ".json":
+            yield from as_rows(json.loads(path.read_text(encoding="utf-8")), path)
+        else:
+            with path.open(encoding="utf-8") as file:
+                for number, line in enumerate(file, 1):
+                    if line.strip():
+                        yield from as_rows([json_line(line, f"{path}, line {number}")], path)
+    except (OSError, UnicodeDecodeError, pa.ArrowException, json.JSONDecodeError, csv.Error) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(256):
+            yield from batch.to_pylist()
+
+
+def json_line(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"{where} is no JSON: {error}") from error
+
+
+def as_rows(values: Any, path: Path) -> list[dict[str, Any]]:
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise ConfigError(f"{path}: every row must be a JSON object")
+    return values

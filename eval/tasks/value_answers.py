@@ -1,0 +1,117 @@
+"""Answers judged by value, with what some benchmarks add: options to choose from, a tolerance, a number of decimals.
+
+A problem with `choices` in its metadata has a letter for gold; an answer that spells an option out counts as its
+letter. With `precision` in its metadata an answer is rounded to that many decimals first, as MathVista does. With a
+`tolerance` a number that close to the gold, relative to it, is right, as SciBench judges (0.05).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from fractions import Fraction
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.tasks.base import Problem, Verdict
+from offleash.eval.tasks.math_answers import MathAnswers, verdict_of
+from offleash.eval.verify.answers import answer_class, compare, understand
+from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract
+from offleash.eval.verify.mathematics import MathVerifier
+from offleash.eval.verify.normalise import normalise, unwrap_text
+
+__all__ = ["LETTERS", "ValueAnswers"]
+
+LETTERS = "ABCDEFGHIJ"
+VERDICTS = "1"  # changes with any change that could change a verdict
+
+
+class ValueAnswers(MathAnswers):
+    """A task made of problems whose prompts are ready; see the module docstring for what `meta` may hold."""
+
+    def __init__(
+        self,
+        name: str,
+        problems: Sequence[Problem],
+        *,
+        steps: Sequence[Step] = MATH_STEPS,
+        thinking: bool = False,
+        tolerance: float = 0.0,
+        verifier: MathVerifier | None = None,
+    ) -> None:
+        super().__init__(name, [], steps=steps, thinking=thinking, verifier=verifier)
+        ids = [problem.id for problem in problems]
+        if len(set(ids)) < len(ids):
+            raise ConfigError(f"task {name!r} has repeated problem ids")
+        self.problems = list(problems)
+        self.tolerance = Fraction(str(tolerance))
+        own = hashlib.sha256(f"{VERDICTS}|{tolerance}".encode()).hexdigest()[:8]
+        self.version = f"{self.version}-value-{own}"
+
+    def verify(
+        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
+    ) -> list[Verdict]:
+        cut = [False] * len(completions) if truncated is None else truncated
+        found = [extract(completion, self.steps, opened=self.thinking) for completion in completions]
+        found = [respelled(problem, one) for problem, one in zip(problems, found, strict=True)]
+        answered = [index for index, one in enumerate(found) if one.answer is not None]
+        judged = self.verifier.judge(
+            [problems[index].gold for index in answered], [found[index].answer or "" for index in answered]
+        )
+        judgements = dict(zip(answered, judged, strict=True))
+        verdicts = [verdict_of(one, judgements.get(index), bool(cut[index])) for index, one in enumerate(found)]
+        if not self.tolerance:
+            return verdicts
+        return [self.near(*one) for one in zip(problems, found, verdicts, strict=True)]
+
+    def near(self, problem: Problem, found: Found, verdict: Verdict) -> Verdict:
+        """The verdict, made right if the answer is a number within the tolerance."""
+        if verdict.correct or found.answer is None:
+            return verdict
+        gold, answer = value_of(problem.gold), value_of(found.answer)
+        if gold is None or answer is None or abs(answer - gold) > self.tolerance * abs(gold):
+            return verdict
+        return Verdict(answer_class(problem.gold), True, "ok", found.step)
+
+    def gold_faults(self) -> list[tuple[str, str]]:
+        faults = super().gold_faults()
+        bad = {problem_id for problem_id, _ in faults}
+        strange = [p for p in self.problems if p.id not in bad and "choices" in p.meta and not names_a_choice(p)]
+        return faults + [(p.id, f"gold {p.gold[:60]!r} is none of {len(p.meta['choices'])} options") for p in strange]
+
+
+def names_a_choice(problem: Problem) -> bool:
+    return len(problem.gold) == 1 and problem.gold in LETTERS[: len(problem.meta["choices"])]
+
+
+def respelled(problem: Problem, found: Found) -> Found:
+    if found.answer is None:
+        return found
+    if "choices" in problem.meta:
+        letter = letter_of(found.answer, problem.meta["choices"])
+        return found if letter is None else Found(letter, found.step)
+    places = problem.meta.get("precision")
+    value = value_of(found.answer) if places is not None else None
+    return found if value is None else Found(decimal(value, int(places or 0)), found.step)
+
+
+def letter_of(answer: str, choices: Sequence[str]) -> str | None:
+    """The letter of the option that an answer spells out; None if it names a letter itself, or no single option."""
+    text = unwrap_text(normalise(answer))
+    if len(text.strip("(). ")) == 1 and text.strip("(). ").upper() in LETTERS[: len(choices)]:
+        return None
+    same = [index for index, choice in enumerate(choices) if unwrap_text(normalise(choice)) == text]
+    same = same or [index for index, choice in enumerate(choices) if compare(choice, answer)]
+    return LETTERS[same[0]] if len(same) == 1 and same[0] < len(LETTERS) else None
+
+
+def value_of(text: str) -> Fraction | None:
+    """The real number a text stands for, units and names aside; None if it is no number."""
+    reading = understand(text).reading
+    return None if reading is None else reading.value
+
+
+def decimal(value: Fraction, places: int) -> str:
+    """Written with that many decimals, exactly."""
+    scaled = round(value * 10**places)
+    if places <= 0:
+        return str(scaled)
+    digits = str(abs(scaled)).rjust(places + 1, "0")
+    return f"{'-' if scaled < 0 else ''}{digits[:-places]}.{digits[-places:]}"
