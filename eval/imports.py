@@ -1,0 +1,331 @@
+"""Samples made elsewhere as a pool: every row is read and checked first, then the pool appears whole, or not at all.
+
+Verdicts are the file's own, unless a task is given: then its problems are the pool's and it judges every completion.
+What was not said about the sampling is recorded as unknown: -1 for a number, "unknown" for a name.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.import_formats import COLUMNS, BadRow, Format, Reading, Record, recognise
+from offleash.eval.pool import Pool, PoolSpec, Sample
+from offleash.eval.tasks.base import Problem, Status, Task
+from offleash.eval.verify.failures import Failures
+
+__all__ = ["Imported", "Source", "import_samples", "read_records"]
+
+SHOWN = 10
+PART_ROWS = 100_000
+UNKNOWN = {"temperature": -1.0, "top_p": -1.0, "top_k": -1, "min_p": -1.0, "repetition_penalty": -1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is known of how the samples were drawn. `sampling` holds any of PoolSpec's sampling numbers."""
+
+    model: str = "unknown"
+    sampling: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came in: counts, the format it was in, and columns that were not used."""
+
+    format: str
+    problems: int
+    samples: int
+    fewest: int
+    most: int
+    correct: int
+    ignored: tuple[str, ...]
+
+
+def import_samples(
+    path: Path,
+    pool: Path,
+    *,
+    task: Task | None = None,
+    reading: Reading | None = None,
+    source: Source | None = None,
+) -> Imported:
+    """Make the pool. Raises ConfigError naming the bad lines, PoolError for the folder; nothing is left behind."""
+    refuse_taken(pool)
+    reading = reading or Reading()
+    reading = Reading(reading.filter, reading.metric, reading.threshold, verdicts=task is None)
+    form, lines, ignored = read_records(path, reading)
+    records = [record for _, record in lines]
+    number(lines, path)
+    problems, answers, where = problems_of(lines, task, path)
+    samples = judged(records, where, problems, task) if task is not None else as_given(lines, where, problems, path)
+    counts = Counter(sample.problem_id for sample in samples)
+    k = 1 + max(sample.index for sample in samples)
+    write(pool, spec_of(path, problems, task, k, source or Source()), problems, answers, samples)
+    return Imported(
+        form.name,
+        len(problems),
+        len(samples),
+        min(counts.values()),
+        max(counts.values()),
+        sum(sample.correct for sample in samples),
+        ignored,
+    )
+
+
+def read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int, Record]], tuple[str, ...]]:
+    """The format, the records with their line numbers, and the columns that are not used."""
+    form: Format | None = None
+    lines: list[tuple[int, Record]] = []
+    bad: list[tuple[int, str]] = []
+    ignored: set[str] = set()
+    rows = 0
+    for line, row in numbered_rows(path):
+        rows += 1
+        if not isinstance(row, dict):
+            bad.append((line, row if isinstance(row, str) else "is no JSON object"))
+            continue
+        form = form or recognise(set(row), f"{path}, line {line},")
+        if missing := sorted(form.columns - row.keys()):
+            bad.append((line, f"has no {', '.join(missing)}"))
+            continue
+        try:
+            lines += [(line, record) for record in form.records(row, reading)]
+        except (BadRow, json.JSONDecodeError) as error:
+            bad.append((line, str(error)))
+        if form.name == "offleash":
+            ignored |= row.keys() - set(COLUMNS)
+    complain(path, bad, rows)
+    if form is None or not lines:
+        of_filter = f" of filter {reading.filter!r}" if reading.filter else ""
+        raise ConfigError(f"{path} holds no sample{of_filter}")
+    filters = sorted({record.filter for _, record in lines})
+    if len(filters) > 1:
+        raise ConfigError(f"{path} holds {len(filters)} filters ({', '.join(filters)}): choose one with --filter")
+    return form, lines, tuple(sorted(ignored))
+
+
+def numbered_rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """(line, row): a dictionary, or what is wrong with the line as text. Blank lines are skipped."""
+    try:
+        if path.is_dir():
+            import datasets
+
+            yield from enumerate(datasets.load_from_disk(str(path)), 1)
+        elif path.suffix == ".parquet":
+            with pq.ParquetFile(path) as file:
+                batches = (batch.to_pylist() for batch in file.iter_batches(4096))
+                yield from enumerate((row for batch in batches for row in batch), 1)
+        else:
+            yield from json_rows(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def json_rows(path: Path) -> Iterator[tuple[int, Any]]:
+    with path.open("rb") as file:
+        for line, content in enumerate(file, 1):
+            if not content.strip():
+                continue
+            try:
+                yield line, json.loads(content)
+            except (ValueError, RecursionError) as error:
+                yield line, f"is no JSON ({str(error)[:80]})"
+
+
+def complain(path: Path, bad: Sequence[tuple[int, str]], rows: int) -> None:
+    if bad:
+        listed = "; ".join(f"line {line} {reason}" for line, reason in sorted(bad)[:SHOWN])
+        more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+        raise ConfigError(f"{path}: {len(bad)} of {rows} lines cannot be used, nothing was imported: {listed}{more}")
+
+
+def number(lines: Sequence[tuple[int, Record]], path: Path) -> None:
+    """Give every record its index: the file's, or counted per problem if it has none."""
+    given = [line for line, record in lines if record.index is not None]
+    if given and len(given) < len(lines):
+        bad = [(line, "has no index, others have") for line, record in lines if record.index is None]
+        complain(path, bad, len(lines))
+    counts: Counter[str] = Counter()
+    first: dict[tuple[str, int], int] = {}
+    bad = []
+    for line, record in lines:
+        if record.index is None:
+            record.index = counts[record.problem_id]
+            counts[record.problem_id] += 1
+        key = (record.problem_id, record.index)
+        if key in first:
+            bad.append((line, f"repeats problem {key[0]!r}, index {key[1]} of line {first[key]}"))
+        first.setdefault(key, line)
+    complain(path, bad, len(lines))
+
+
+def problems_of(
+    lines: Sequence[tuple[int, Record]], task: Task | None, path: Path
+) -> tuple[list[Problem], list[tuple[str, ...] | None], list[int]]:
+    """The pool's problems, all correct answers of each where they are known, and the place of each record's."""
+    if task is not None:
+        return task_problems(lines, task, path)
+    place: dict[str, int] = {}
+    problems: list[Problem] = []
+    answers: list[tuple[str, ...] | None] = []
+    bad = []
+    for line, record in lines:
+        prompt, gold = record.prompt if record.prompt is not None else record.question, record.gold or ""
+        if record.problem_id not in place:
+            place[record.problem_id] = len(problems)
+            problems.append(Problem(record.problem_id, prompt, gold, record.meta))
+            answers.append(None if record.all_answers is None else tuple(record.all_answers))
+        known = problems[place[record.problem_id]]
+        if (prompt and prompt != known.prompt) or (gold and gold != known.gold):
+            what = "prompt" if prompt != known.prompt else "gold"
+            bad.append((line, f"gives problem {record.problem_id!r} another {what} than an earlier line"))
+    complain(path, bad, len(lines))
+    return problems, answers, [place[record.problem_id] for _, record in lines]
+
+
+def task_problems(
+    lines: Sequence[tuple[int, Record]], task: Task, path: Path
+) -> tuple[list[Problem], list[tuple[str, ...] | None], list[int]]:
+    """Records matched to a task's problems: by id, or else by the text of the question."""
+    by_id = {problem.id: problem for problem in task.problems}
+    by_text = {key: problem for problem in task.problems if (key := str(problem.meta.get("question", "")).strip())}
+    found = [by_id.get(record.problem_id) or by_text.get(record.question.strip()) for _, record in lines]
+    bad = [
+        (line, f"problem {record.problem_id!r} is not one of task {task.name!r}, by id or by question")
+        for (line, record), problem in zip(lines, found, strict=True)
+        if problem is None
+    ]
+    bad += [(line, "has no completion to judge") for line, record in lines if record.completion is None]
+    complain(path, bad, len(lines))
+    named = {problem.id for problem in found if problem is not None}
+    problems = [problem for problem in task.problems if problem.id in named]
+    place = {problem.id: index for index, problem in enumerate(problems)}
+    clash = Counter((problem.id, record.index) for problem, (_, record) in zip(found, lines, strict=True) if problem)
+    if doubled := [key for key, count in clash.items() if count > 1]:
+        raise ConfigError(f"{path}: several problems of the file are one of the task, such as {doubled[0][0]!r}")
+    return problems, [task.correct_answers(p) for p in problems], [place[p.id] for p in found if p is not None]
+
+
+def judged(records: Sequence[Record], where: Sequence[int], problems: Sequence[Problem], task: Task) -> list[Sample]:
+    """Samples with the task's verdicts. Raises VerifyError if the verifier failed too often."""
+    verdicts = task.verify(
+        [problems[place] for place in where],
+        [record.completion or "" for record in records],
+        [record.truncated for record in records],
+    )
+    failures = Failures()
+    failures.add(verdicts)
+    failures.check()
+    return [
+        sample(record, problems[place].id, verdict.answer, verdict.correct, verdict.status, verdict.step)
+        for record, place, verdict in zip(records, where, verdicts, strict=True)
+    ]
+
+
+def as_given(
+    lines: Sequence[tuple[int, Record]], where: Sequence[int], problems: Sequence[Problem], path: Path
+) -> list[Sample]:
+    missing = [line for line, record in lines if record.correct is None]
+    complain(path, [(line, "has no verdict (correct): give one, or name a --task") for line in missing], len(lines))
+    return [
+        sample(record, problems[place].id, record.answer, bool(record.correct), status_of(record), record.step)
+        for (_, record), place in zip(lines, where, strict=True)
+    ]
+
+
+def status_of(record: Record) -> Status:
+    """As given, or what follows from the rest: a file that has answers but none here says there was none."""
+    if record.status is not None:
+        return record.status
+    if record.correct or record.answer is not None:
+        return "ok"
+    if record.truncated:
+        return "truncated"
+    return "no_answer" if record.answered else "ok"
+
+
+def sample(record: Record, problem_id: str, answer: str | None, correct: bool, status: Status, step: str) -> Sample:
+    assert record.index is not None, "records are numbered before they become samples"
+    return Sample(
+        problem_id,
+        record.index,
+        answer,
+        correct,
+        status,
+        step,
+        record.tokens,
+        record.logprob,
+        record.base_logprob,
+        record.entropy,
+        record.completion,
+    )
+
+
+def spec_of(path: Path, problems: Sequence[Problem], task: Task | None, k: int, source: Source) -> PoolSpec:
+    sampling = {**UNKNOWN, "max_new_tokens": -1, **(source.sampling or {})}
+    return PoolSpec(
+        task=task.name if task is not None else "imported",
+        task_version=task.version if task is not None else "as given",
+        problems=problems_fingerprint(problems),
+        template="unknown",
+        model=source.model,
+        revision="",
+        weights=f"imported-{fingerprint(path)}",
+        temperature=sampling["temperature"],
+        top_p=sampling["top_p"],
+        top_k=int(sampling["top_k"]),
+        min_p=sampling["min_p"],
+        repetition_penalty=sampling["repetition_penalty"],
+        max_new_tokens=int(sampling["max_new_tokens"]),
+        stop=(),
+        seed="unknown",
+        k=k,
+        plan={"kind": "fixed"},
+        engine="import",
+        dtype="unknown",
+    )
+
+
+def fingerprint(path: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*.arrow")) if path.is_dir() else [path]:
+        with file.open("rb") as content:
+            for block in iter(lambda: content.read(1 << 22), b""):  # noqa: B023
+                digest.update(block)
+    return digest.hexdigest()[:16]
+
+
+def refuse_taken(pool: Path) -> None:
+    if pool.exists() and (not pool.is_dir() or any(pool.iterdir())):
+        raise PoolError(f"{pool} exists and is not empty: choose another folder")
+
+
+def write(
+    pool: Path,
+    spec: PoolSpec,
+    problems: Sequence[Problem],
+    answers: Sequence[Sequence[str] | None],
+    samples: Sequence[Sample],
+) -> None:
+    """In a folder beside it, which becomes the pool when it is whole."""
+    making = pool.with_name(f".{pool.name}.{os.getpid()}.importing")
+    try:
+        made = Pool.create(making, spec, problems, answers)
+        for start in range(0, len(samples), PART_ROWS):
+            made.append(samples[start : start + PART_ROWS])
+        making.replace(pool)
+    except OSError as error:
+        raise PoolError(f"cannot make the pool {pool}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(making, ignore_errors=True)

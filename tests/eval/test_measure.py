@@ -1,0 +1,120 @@
+import math
+
+import pytest
+
+from offleash.eval.errors import PoolError
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.measure import Change, base_tag, changes, powers_of_two, sample_metrics, support_metrics
+from offleash.eval.pool import Pool, PoolSpec, Sample
+from offleash.eval.support import floor
+from offleash.eval.tasks import Problem
+
+PROBLEMS = [Problem("p", "2 2 = 4:", "2+2"), Problem("q", "1 2 = 3:", "1+2")]
+ANSWERS = [("2+2", "2*2"), ("1+2", "2+1")]
+
+
+def make_pool(path, draws, problems=PROBLEMS, answers=ANSWERS):
+    """`draws` maps a problem id to rows of (answer, status, tokens, logprob, base_logprob, entropy)."""
+    spec = PoolSpec(
+        task="t",
+        task_version="1",
+        problems=problems_fingerprint(problems),
+        template="",
+        model="m",
+        revision="",
+        weights="w",
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+        max_new_tokens=8,
+        stop=(),
+        seed=0,
+        k=8,
+        plan={"kind": "fixed"},
+        engine="hand",
+        dtype="float32",
+    )
+    pool = Pool.create(path, spec, problems, answers)
+    listed = {problem.id: right for problem, right in zip(problems, answers, strict=True)}
+    pool.append(
+        [
+            Sample(
+                problem, i, answer, answer in listed[problem], status, "", tokens, logprob, base_logprob, entropy, ""
+            )
+            for problem, rows in draws.items()
+            for i, (answer, status, tokens, logprob, base_logprob, entropy) in enumerate(rows)
+        ]
+    )
+    return pool
+
+
+@pytest.fixture
+def pool(tmp_path):
+    p = [("2+2", "ok", 4, -1.0, -3.0, 0.2), ("2+2", "ok", 4, -1.0, -2.0, 0.4), (None, "truncated", 8, None, None, None)]
+    q = [("1+2", "ok", 4, -2.0, -2.0, 0.6), ("9", "ok", 2, None, None, None), (None, "timeout", 2, None, None, None)]
+    return make_pool(tmp_path / "pool", {"p": [*p, (None, "no_answer", 1, None, None, None)], "q": [*q, q[1]]})
+
+
+def test_numbers_by_hand(pool):
+    metrics = sample_metrics(pool, "entropy/token_T1")
+    assert metrics["pass_at_k/1"] == pytest.approx((2 / 4 + 1 / 4) / 2)
+    assert metrics["pass_at_k/2"] == pytest.approx((1 - 1 / 6 + 1 - 3 / 6) / 2)
+    assert metrics["pass_at_k/4"] == 1.0
+    assert "pass_at_k/8" not in metrics
+    # p: 2+2 twice, no answer twice; q: 1+2, no answer once, 9 twice
+    assert metrics["entropy/answer"] == pytest.approx((math.log(2) + 1.5 * math.log(2)) / 2)
+    assert metrics["entropy/token_T1"] == pytest.approx(0.4)
+    assert metrics["support/distinct_correct"] == 1.0
+    assert metrics["verify/response_length"] == pytest.approx((4 + 4 + 8 + 1 + 4 + 2 + 2 + 2) / 8)
+    assert metrics["verify/truncated"] == metrics["verify/no_answer"] == metrics["verify/failed"] == 1 / 8
+    assert metrics["monitor/kl_base_k1"] == pytest.approx((2.0 + 1.0 + 0.0) / 3)
+
+
+def test_what_is_not_known_is_nan_and_not_zero(tmp_path):
+    row = ("2+2", "ok", None, None, None, None)
+    pool = make_pool(tmp_path / "pool", {"p": [row], "q": [("1+2", "ok", None, None, None, None)]})
+    metrics = sample_metrics(pool, "entropy/token_T1")
+    for tag in ("entropy/token_T1", "monitor/kl_base_k1", "verify/response_length"):
+        assert math.isnan(metrics[tag]), tag
+
+
+def test_a_pool_with_a_problem_that_was_never_drawn_has_no_numbers(tmp_path):
+    pool = make_pool(tmp_path / "pool", {"p": [("2+2", "ok", 4, -1.0, -3.0, 0.2)]})
+    with pytest.raises(PoolError, match="was not drawn to its end"):
+        sample_metrics(pool, "entropy/token_T1")
+
+
+def test_units_and_problems_are_counted_apart(pool, tmp_path):
+    def row(answer):
+        return (answer, "ok", 3, None, None, None)
+
+    policy = make_pool(
+        tmp_path / "policy", {"p": [row("2*2")] * 4, "q": [row("1+2"), row("2+1"), row("2+1"), row("5")]}
+    )
+    metrics = support_metrics(pool.hits(), policy.hits())
+    cells = ("preserved", "shrunk", "expanded", "out")
+    assert [metrics[f"support/unit/{cell}"] for cell in cells] == [1, 1, 2, 0]
+    assert [metrics[f"support/problem/{cell}"] for cell in cells] == [2, 0, 0, 0]
+    assert metrics["support/unit/srr"] == 0.5
+    assert metrics["support/unit/nscr"] == pytest.approx(1 / 4)
+    assert metrics["support/floor"] == floor(4)
+    lost, gained = changes(pool.hits(), policy.hits())
+    assert lost == [Change("p", "2+2", 2, 4, 0, 4)]
+    assert gained == [Change("p", "2*2", 0, 4, 4, 4), Change("q", "2+1", 0, 4, 2, 4)]
+
+
+def test_pools_of_other_problems_cannot_be_compared(pool, tmp_path):
+    other = make_pool(
+        tmp_path / "other", {"r": [("1", "ok", 1, None, None, None)]}, [Problem("r", "1 = 1:", "1")], [("1",)]
+    )
+    with pytest.raises(PoolError, match="different problems"):
+        support_metrics(pool.hits(), other.hits())
+
+
+def test_names():
+    assert powers_of_two(1) == [1]
+    assert powers_of_two(64) == [1, 2, 4, 8, 16, 32, 64]
+    assert powers_of_two(100)[-1] == 64
+    assert base_tag("pass_at_k/1") == "pass_at_k/base/1"
