@@ -8,7 +8,11 @@ from offleash.eval.errors import OffleashError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "tasks": ("offleash.eval.commands.tasks", "list the tasks, show problems of one, check its gold answers"),
     "sample": ("offleash.eval.commands.sample", "draw completions of a model on tasks and verify them: a pool"),
+    "compare": ("offleash.eval.commands.compare", "what a policy lost and gained against its base: tables, files, HTML"),
+    "import": ("offleash.eval.commands.import_samples", "make a pool of samples that another tool drew"),
+    "export": ("offleash.eval.commands.export_samples", "write a pool as a Hugging Face dataset, JSONL or parquet"),
 }
 """Name -> (module with `main(words) -> int`, one line for `offleash --help`)."""
 

@@ -2,9 +2,9 @@
 
     compare(find_side(["pools/base"]), find_policies("runs/lab/pools"))
 
-Base and policy are brought to the same draws (`offleash.eval.paired`), and every number is then taken over all problems,
-per task and per domain (the problem's metadata "domain" or "subject", else its task): the paper's Tables 1, 4 and 5 with
-the intervals, noise and floors that they lack. Nothing is printed here; `offleash.eval.report` does.
+Base and policy are brought to the same draws (`offleash.eval.paired`), and every number is then taken over all
+problems, per task and per domain (the problem's metadata "domain" or "subject", else its task): the paper's Tables 1, 4
+and 5 with the intervals, noise and floors that they lack. Nothing is printed here; `offleash.eval.report` does.
 """
 
 from collections.abc import Callable, Sequence
@@ -109,23 +109,23 @@ def _shortcomings(reader: Reader, label: str) -> list[str]:
     """What is missing from a pool, and what in it could not be judged."""
     pool, n_p = reader.pool, reader.all.hits.n_p
     drawn, budget = int(n_p.sum()), len(n_p) * pool.spec.k
-    warnings = []
+    where, warnings = f"{label}, {pool.spec.task}", []
     if reader.successes is not None:
         unfinished = int(np.sum(reader.reach(reader.successes) < pool.spec.k))
         if unfinished:
-            warnings.append(f"{label}, {pool.spec.task}: INCOMPLETE, {unfinished:,} of {len(n_p):,} problems unfinished")
+            warnings.append(f"{where}: INCOMPLETE, {unfinished:,} of {len(n_p):,} problems unfinished")
     elif drawn < budget:
         short = int(np.sum(n_p < pool.spec.k))
         warnings.append(
-            f"{label}, {pool.spec.task}: INCOMPLETE, {budget - drawn:,} of {budget:,} draws "
+            f"{where}: INCOMPLETE, {budget - drawn:,} of {budget:,} draws "
             f"({(budget - drawn) / budget:.1%}) are missing, in {short:,} of {len(n_p):,} problems"
         )
     if empty := int(np.sum(n_p == 0)):
-        warnings.append(f"{label}, {pool.spec.task}: {empty:,} problems have no draw at all and are left out")
+        warnings.append(f"{where}: {empty:,} problems have no draw at all and are left out")
     failed = int(sum(reader.all.status_ps[:, STATUSES.index(word)].sum() for word in ("timeout", "error")))
     if failed:
         warnings.append(
-            f"{label}, {pool.spec.task}: {failed:,} samples ({failed / drawn:.2%}) could not be judged (verifier timeout "
+            f"{where}: {failed:,} samples ({failed / drawn:.2%}) could not be judged (verifier timeout "
             "or error): they count as draws that missed, which may not be so"
         )
     return warnings

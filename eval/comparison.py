@@ -14,9 +14,9 @@ from offleash.eval.measure import Change
 from offleash.eval.support import Dynamics
 
 __all__ = [
-    "CrossingState",
     "Comparison",
     "Contrast",
+    "CrossingState",
     "Curves",
     "Example",
     "Level",
@@ -74,7 +74,7 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Units, or problems: support at one hit, and at enough hits to be hardly noise (None if the plan stops earlier)."""
+    """Units, or problems: support at one hit, and at hits that are hardly noise (None if the plan stops before)."""
 
     total: int
     any_hit: Support
@@ -129,6 +129,8 @@ class Scope:
 
     name: str
     problems: int
+    one_unit: bool
+    """Every problem is one unit, so that `units` and `problem_level` say the same."""
     k_min: int
     k_max: int
     """Fewest and most draws of a problem compared."""

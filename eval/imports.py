@@ -301,8 +301,7 @@ def fingerprint(path: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*.arrow")) if path.is_dir() else [path]:
         with file.open("rb") as content:
-            for block in iter(lambda: content.read(1 << 22), b""):  # noqa: B023
-                digest.update(block)
+            digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()[:16]
 
 

@@ -100,14 +100,10 @@ class Arm:
 
     def curve(self, ks: Sequence[int]) -> Floats:
         """Unbiased pass@k: [p, k]."""
-        if self.plan is None or self.plan.successes is None:
+        plan = self.plan
+        if plan is None or plan.successes is None:
             return pass_at_k(self.all_correct_p, self.all_n_p, ks)
-        successes, cap = self.plan
-        return stopped_pass_at_k(self.all_n_p, self.all_correct_p, ks, successes=successes, cap=cap)
-
-    @property
-    def largest_k(self) -> int:
-        return int(self.all_n_p.min()) if self.plan is None else self.plan.cap
+        return stopped_pass_at_k(self.all_n_p, self.all_correct_p, ks, successes=plan.successes, cap=plan.cap)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,8 +155,7 @@ def _pair_fixed(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Pair
             "pass@k is of all"
         )
     arms = [
-        _arm(reader.all, counted, counted, kept, None)
-        for reader, counted in zip((base, policy), tallies, strict=True)
+        _arm(reader.all, counted, counted, kept, None) for reader, counted in zip((base, policy), tallies, strict=True)
     ]
     return _paired(base, kept, arms, tallies[0], None, int(k_p[kept].min()), limits, notes)
 

@@ -1,7 +1,7 @@
 """Which pools are compared with which: folders into sides, sides paired by task, and what may not differ.
 
 A side is one model: one pool per task. A folder may be a pool, or hold pools: of different tasks, then it is one side;
-of one task again and again, as a run leaves them (`pools/step-000050`, ...), then each is a side and the whole a series.
+of one task again and again, as a run leaves them (`pools/step-000050`, ...), then each is a side, together a series.
 """
 
 import re
@@ -94,8 +94,8 @@ def pair_pools(base: Side, policy: Side) -> tuple[list[tuple[Pool, Pool]], list[
     pairs = [(of_base[task], pool) for task, pool in of_policy.items() if task in of_base]
     if not pairs:
         raise PoolError(
-            f"{policy.label} cannot be compared with {base.label}: task: {', '.join(of_base)} -> {', '.join(of_policy)}. "
-            "Draw both on the same task"
+            f"{policy.label} cannot be compared with {base.label} (base's -> policy's): task: {', '.join(of_base)} -> "
+            f"{', '.join(of_policy)}. Draw both on the same task"
         )
     alone = [f"task {task!r} is only in {base.label}: left out" for task in of_base if task not in of_policy]
     alone += [f"task {task!r} is only in {policy.label}: left out" for task in of_policy if task not in of_base]
@@ -119,7 +119,9 @@ def check_pair(base: Pool, policy: Pool, force: bool = False) -> list[str]:
     warnings = [f"FORCED although {difference} ({policy.path.name})" for difference in forced]
     warnings += [f"{difference} ({policy.path.name})" for difference in _differences(base, policy, _NOTED)]
     if base.path.resolve() != policy.path.resolve() and base.spec.fingerprint() == policy.spec.fingerprint():
-        warnings.append(f"{policy.path.name} has the base's weights, sampling and seed: its samples may be the base's own")
+        warnings.append(
+            f"{policy.path.name} has the base's weights, sampling and seed: its samples may be the base's own"
+        )
     return warnings
 
 
@@ -144,7 +146,9 @@ def side_info(side: Side) -> SideInfo:
 
 def _differences(base: Pool, policy: Pool, names: Sequence[str]) -> list[str]:
     pairs = ((name, getattr(base.spec, name), getattr(policy.spec, name)) for name in names)
-    return [f"{name}: {one!r} -> {other!r}" for name, one, other in pairs if canonical_json(one) != canonical_json(other)]
+    return [
+        f"{name}: {one!r} -> {other!r}" for name, one, other in pairs if canonical_json(one) != canonical_json(other)
+    ]
 
 
 def _pool_folders(path: Path) -> list[Path]:
@@ -168,7 +172,7 @@ def _side(label: str, folders: Sequence[Path], folder: Path, role: str) -> Side:
     if task := _repeated([pool.spec.task for pool in pools]):
         same = [pool.path.name for pool in pools if pool.spec.task == task]
         raise PoolError(
-            f"{role} ({label}) has {len(same)} pools of task {task!r} ({', '.join(same[:4])}): name the one that is meant"
+            f"{role} ({label}) has {len(same)} pools of task {task!r} ({', '.join(same[:4])}): name one of them"
         )
     return Side(label, tuple(sorted(pools, key=lambda pool: pool.spec.task)), folder)
 
@@ -179,4 +183,3 @@ def _repeated(tasks: Sequence[str]) -> str | None:
 
 def _natural(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
-

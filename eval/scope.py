@@ -91,11 +91,11 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
     rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
     parts = [part for part in parts if part.chosen_p.any()]
     problems, units = [_problem_hits(part) for part in parts], [_unit_hits(part) for part in parts]
-    n_p = np.concatenate([np.minimum(hits.n_base, hits.n_policy) for hits in problems])
     k_p = np.concatenate([_budget(part) for part in parts])
     return Scope(
         name=name,
-        problems=len(n_p),
+        problems=len(k_p),
+        one_unit=all(_is_one_unit(part) for part in parts),
         k_min=int(k_p.min()),
         k_max=int(k_p.max()),
         units=_level(parts, units, int(k_p.min()), settings, rng),
@@ -127,8 +127,12 @@ def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
     ]
 
 
+def _is_one_unit(part: Part) -> bool:
+    return np.array_equal(part.paired.unit_problem[part.chosen_u], np.flatnonzero(part.chosen_p))
+
+
 def _budget(part: Part) -> Ints:
-    """Draws that the absence of a unit rests on: of an adaptive plan its cap, since it only stops early on a success."""
+    """Draws that a unit's absence rests on: of an adaptive plan its cap, since it only stops early on a success."""
     drawn_p = part.problems(lambda arm: arm.n_p)[0]
     return drawn_p if part.paired.plan is None else np.full(drawn_p.shape, part.paired.plan.cap)
 
@@ -157,9 +161,7 @@ def _joined(parts: Sequence[_Hits]) -> _Hits:
     return _Hits(*(np.concatenate(columns) for columns in zip(*moved, strict=True)))
 
 
-def _level(
-    parts: Sequence[Part], hits: Sequence[_Hits], k: int, settings: Settings, rng: np.random.Generator
-) -> Level:
+def _level(parts: Sequence[Part], hits: Sequence[_Hits], k: int, settings: Settings, rng: np.random.Generator) -> Level:
     joined = _joined(hits)
     # A plan that stops at r successes cannot tell more than r hits apart.
     told = min((part.paired.plan.successes or k for part in parts if part.paired.plan is not None), default=STABLE_HITS)
@@ -197,14 +199,14 @@ def _support(
 
 def _noise(paired: Paired, hits: _Hits, threshold: int) -> NoiseTest | None:
     """None where no exact test is known: an adaptive plan and several units per problem."""
+    if not len(hits.base):
+        return NoiseTest(excess_over(0, np.ones(1)), excess_over(0, np.ones(1)))
     if paired.plan is None or paired.plan.successes is None:
         return noise_test(*hits, threshold)
     if len(np.unique(hits.problem)) < len(hits.problem):
         return None
     base, policy = (hits.n_base, hits.base), (hits.n_policy, hits.policy)
-    return stopped_noise_test(
-        base, policy, successes=paired.plan.successes, cap=paired.plan.cap, threshold=threshold
-    )
+    return stopped_noise_test(base, policy, successes=paired.plan.successes, cap=paired.plan.cap, threshold=threshold)
 
 
 def _sum(parts: Sequence[Excess | None]) -> Noise:
@@ -246,7 +248,7 @@ def _rows(parts: Sequence[Part], settings: Settings, rng: np.random.Generator) -
     for name in ROWS:
         base_p, policy_p = _joined_values(parts, name)
         columns += [base_p, policy_p, policy_p - base_p]
-        # As in `passk.compare_curves`: a quarter of a problem in each corner, so that a rate of 0 is not called certain.
+        # As in `passk.compare_curves`: a quarter of a problem in each corner keeps a rate of 0 from being certain.
         known = name in SHARES
         pseudo += [v if known else np.full(4, np.nan) for v in (corners[:, 0], corners[:, 1], corners @ [-1, 1])]
     estimates = _mean_estimates(np.stack(columns, 1), np.stack(pseudo, 1), 0.25, settings, rng)

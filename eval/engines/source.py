@@ -14,7 +14,7 @@ import offleash.recipes
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import weights_fingerprint
 
-__all__ = ["LAB", "ModelSource", "load_tokenizer", "one_line", "resolve_model"]
+__all__ = ["LAB", "ModelSource", "load_tokenizer", "one_line", "resolve_model", "token_ids"]
 
 LAB = "lab"
 
@@ -139,10 +139,16 @@ def _end_ids(
         stated = GenerationConfig.from_pretrained(path, revision=revision).eos_token_id
     except OSError:  # it has none
         stated = getattr(text_config, "eos_token_id", None)
-    ids = [*(stated if isinstance(stated, list) else [stated]), tokenizer.eos_token_id]
-    for token in end_tokens:
+    ids = [*(stated if isinstance(stated, list) else [stated]), tokenizer.eos_token_id, *token_ids(tokenizer, end_tokens)]
+    return tuple(sorted({i for i in ids if i is not None}))
+
+
+def token_ids(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
+    """The ids of single tokens. Raises ConfigError for a text that is not one."""
+    ids = []
+    for token in tokens:
         found = tokenizer.convert_tokens_to_ids(token)
         if found is None or (found == tokenizer.unk_token_id and token != tokenizer.unk_token):
             raise ConfigError(f"{token!r} is not one token of this model: give it as a stop text instead")
-        ids.append(found)
-    return tuple(sorted({i for i in ids if i is not None}))
+        ids.append(int(found))
+    return ids

@@ -1,4 +1,4 @@
-"""A `Comparison` for people: one set of tables (`tables`), written for the terminal, Markdown, LaTeX and HTML; and JSON.
+"""A `Comparison` for people: one set of tables (`tables`), for the terminal, Markdown, LaTeX and HTML; and as JSON.
 
 `FORMATS` is the table of formats by name; each is a function of the comparison that returns the whole file as text.
 """

@@ -5,12 +5,16 @@ width joiners, private use) become their code in brackets, so that no text can r
 """
 
 import html
+import re
 import unicodedata
 
 __all__ = ["html_text", "latex_text", "markdown_code", "markdown_text", "one_line", "visible"]
 
 _ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-_MARKDOWN = "\\`*_{}[]()#+-.!|~<>&\"'$:@=^"
+_NUMBERS = re.compile(r"(?!.*\]\(|.*<[p/])[-–0-9.,%/∞ ()\[\]=p<]*")
+_MINUS = re.compile(r"(?<![\w-])-(?=\.?\d)")
+# A colon and a dot only where they could make a link, an at-sign where it could name somebody.
+_MARKDOWN = re.compile(r"[\\`*_\[\]<>&|~!#$^]|:(?=\S)|\.(?=[^\W\d])|(?<!\w)@|^[-+=]")
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -28,10 +32,6 @@ _LATEX = {
     '"': r"\textquotedbl{}",
     "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
-    "[": "{[}",  # at the start of a row it would be an argument of the \\ before it
-    "]": "{]}",
-    "*": "{*}",  # likewise
-    "-": "{-}",  # -- is a dash
     "–": "--",
     "−": "$-$",
     "≥": r"$\geq$",
@@ -48,9 +48,7 @@ _LATEX = {
 def visible(text: str) -> str:
     """The text with every character that acts, but line breaks and tabs, as its code: `⟨U+202E⟩`."""
     text = text.replace("\r\n", "\n")
-    return "".join(
-        f"⟨U+{ord(c):04X}⟩" if c not in "\n\t" and unicodedata.category(c) in _ACTING else c for c in text
-    )
+    return "".join(f"⟨U+{ord(c):04X}⟩" if c not in "\n\t" and unicodedata.category(c) in _ACTING else c for c in text)
 
 
 def one_line(text: str, limit: int = 80) -> str:
@@ -65,9 +63,11 @@ def html_text(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Inline: every mark that Markdown or HTML could read is a character reference."""
+    """Inline: every mark that Markdown or HTML could read is a character reference; plain numbers stay as they are."""
     line = " ".join(visible(text).split())
-    return "".join(f"&#{ord(c)};" if c in _MARKDOWN else c for c in line)
+    if _NUMBERS.fullmatch(line):
+        return line
+    return _MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", line)
 
 
 def markdown_code(text: str) -> str:
@@ -77,8 +77,9 @@ def markdown_code(text: str) -> str:
 
 def latex_text(text: str) -> str:
     """Inline, in plain ASCII: what has no spelling there becomes its base letter or a question mark."""
-    line = " ".join(visible(text).split())
-    return "".join(_LATEX.get(c) or _ascii(c) for c in line)
+    line = _MINUS.sub("−", " ".join(visible(text).split()))
+    # At the start of a row, [ and * would be arguments of the \\ before it.
+    return "{}" * line.startswith(("[", "*")) + "".join(_LATEX.get(c) or _ascii(c) for c in line)
 
 
 def _ascii(character: str) -> str:

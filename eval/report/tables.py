@@ -8,17 +8,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from offleash.eval.comparison import Comparison, Curves, Level, Moved, Noise, PolicyResult, Scope, SideInfo, Support
-from offleash.eval.compare import ROWS
+from offleash.eval.comparison import Comparison, Curves, Level, Moved, PolicyResult, Scope, SideInfo
 from offleash.eval.estimate import Estimate
 from offleash.eval.report.escape import one_line
-from offleash.eval.support import METRICS
+from offleash.eval.report.numbers import DASH, estimate, noise_words, number, p_value, p_words, row_cell, share
+from offleash.eval.scope import ROWS
+from offleash.eval.support import CELLS, METRICS
 
-__all__ = ["Section", "Table", "crossing_words", "estimate", "p_value", "sections", "share", "summary", "title"]
+__all__ = [
+    "Section",
+    "Table",
+    "common_k",
+    "crossing_words",
+    "last_common",
+    "moved_words",
+    "sections",
+    "side_words",
+    "summary",
+    "title",
+]
 
-_DASH = "–"
-_PERCENT_ROWS = {"no_answer", "truncated", "timeout", "error"}
-_LEVELS = "units are (problem, correct answer) pairs"
+_RATES = {"no_answer", "truncated", "timeout", "error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +81,15 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
     """What a reader should take away, in sentences."""
     scope = result.overall
     units = scope.units.any_hit
-    what = "units" if scope.units.total != scope.problem_level.total else "problems"
+    what = "problems" if scope.one_unit else "units"
     known = round(units.estimates["preserved"].value + units.estimates["shrunk"].value)
     lost, gained = (round(units.estimates[cell].value) for cell in ("shrunk", "expanded"))
     curves = scope.curves
-    last = max((i for i, (b, p) in enumerate(zip(curves.base, curves.policy, strict=True)) if _both(b, p)), default=0)
+    last = last_common(curves)
     return (
-        f"Of the {known:,} {what} that the base reached in {_k(scope)} draws, {lost:,} are lost; sampling alone would "
-        f"lose {number(units.shrunk.expected)} ({p_words(units.shrunk.p)}). {gained:,} are gained; sampling alone would "
-        f"gain {number(units.expanded.expected)} ({p_words(units.expanded.p)}). "
+        f"Of the {known:,} {what} that the base reached in {_k(scope)} draws, {lost:,} are lost; sampling alone "
+        f"would lose {number(units.shrunk.expected)} ({p_words(units.shrunk.p)}). {gained:,} are gained; sampling "
+        f"alone would gain {number(units.expanded.expected)} ({p_words(units.expanded.p)}). "
         f"What was never drawn may still have a probability of {units.floor:.2g}.",
         f"pass@1 goes from {share(curves.base[0].value)} to {share(curves.policy[0].value)}, pass@{curves.ks[last]:,} "
         f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {crossing_words(curves)}",
@@ -91,10 +101,15 @@ def crossing_words(curves: Curves) -> str:
     within = f"[{number(at.low, 3)}, {number(at.high, 3)}]"
     return {
         "crosses": f"The base overtakes the policy at k = {number(at.value, 3)} {within}.",
-        "base_ahead": f"The base leads at every k (crossing interval {within}).",
-        "not_overtaken": f"The base does not overtake the policy up to k = {curves.ks[-1]:,} (crossing interval {within}).",
+        "base_ahead": f"The base leads at every k (interval {within}).",
+        "not_overtaken": f"The base does not overtake the policy up to k = {curves.ks[-1]:,} (interval {within}).",
         "equal": "The two curves are the same.",
     }[curves.state]
+
+
+def last_common(curves: Curves) -> int:
+    """The place of the largest k that both sides have."""
+    return max(i for i, (b, p) in enumerate(zip(curves.base, curves.policy, strict=True)) if _both(b, p))
 
 
 def _both(base: Estimate, policy: Estimate) -> bool:
@@ -124,7 +139,7 @@ def _support_table(scope: Scope, confidence: str) -> Table:
         for support in (level.any_hit, level.stable):
             if support is None:
                 continue
-            counts = [f"{round(support.estimates[cell].value):,}" for cell in ("preserved", "shrunk", "expanded", "out")]
+            counts = [_count(support.estimates[cell].value) for cell in CELLS]
             metrics = [estimate(support.estimates[metric]) for metric in METRICS]
             noise = [noise_words(support.shrunk), noise_words(support.expanded)]
             rows.append((f"{name}, hits ≥ {support.threshold}", *counts, *noise, *metrics))
@@ -132,9 +147,10 @@ def _support_table(scope: Scope, confidence: str) -> Table:
     stable = scope.units.stable
     stable_floor = f", {stable.floor:.2g} outside hits ≥ {stable.threshold}" if stable else ""
     note = (
-        f"{_k(scope)} draws of {scope.problems:,} problems. P preserved, S shrunk (only the base), E expanded (only the "
-        f"policy), O out of both; {_LEVELS}. By noise: expected if nothing had changed, with the exact p of a count this "
-        f"large. {confidence} intervals over problems. Floor: {scope.units.any_hit.floor:.2g} if never drawn{stable_floor}."
+        f"{_k(scope)} draws of {scope.problems:,} problems. P preserved, S shrunk (only the base), E expanded (only "
+        "the policy), O out of both; units are (problem, correct answer) pairs. By noise: expected if nothing had "
+        f"changed, with the exact p of a count this large. {confidence} intervals over problems. "
+        f"Floor: {scope.units.any_hit.floor:.2g} if never drawn{stable_floor}."
     )
     return Table("support", "Support", header, tuple(rows), note)
 
@@ -143,7 +159,7 @@ def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Tabl
     """The paper's Tables 6 to 12, at the problem level and, where it differs, the unit level."""
     header = ("", "problems", "k", "base", "policy", *(m.upper() for m in METRICS), "P", "E", "S", "O", "p(S)", "p(E)")
     tables = []
-    several = any(scope.units.total != scope.problem_level.total for scope in scopes)
+    several = not all(scope.one_unit for scope in scopes)
     for level_name in ("problems", "units") if several else ("problems",):
         rows = []
         for scope in scopes:
@@ -156,41 +172,50 @@ def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Tabl
 def _level_cells(level: Level) -> list[str]:
     """Base rate, policy rate, the metrics, the counts in the paper's order and the two p-values."""
     support = level.any_hit
-    p, s, e, o = (support.estimates[cell].value for cell in ("preserved", "shrunk", "expanded", "out"))
+    p, s, e, o = (support.estimates[cell].value for cell in CELLS)
     total = p + s + e + o
     rates = [share((p + side) / total if total else math.nan) for side in (s, e)]
     metrics = [estimate(support.estimates[metric]) for metric in METRICS]
-    counts = [_DASH if math.isnan(count) else f"{round(count):,}" for count in (p, e, s, o)]
+    counts = [_count(count) for count in (p, e, s, o)]
     return [*rates, *metrics, *counts, p_value(support.shrunk.p), p_value(support.expanded.p)]
+
+
+def common_k(comparison: Comparison) -> int:
+    """The largest budget that every policy and the base have."""
+    known = [
+        {k for k, one, other in zip(c.ks, c.base, c.policy, strict=True) if _both(one, other)}
+        for c in (result.overall.curves for result in comparison.policies)
+    ]
+    return max(set.intersection(*known))
 
 
 def _series(comparison: Comparison) -> list[Table]:
     """The paper's Table 4: one row per checkpoint."""
+    k = common_k(comparison)
     metrics = [metric.upper() for metric in METRICS]
-    header = ("", "step", "k", "pass@1", "pass@k", *metrics, "P", "E", "S", "O", "p(S)", "p(E)", "crossing")
-    several = any(r.overall.units.total != r.overall.problem_level.total for r in comparison.policies)
+    header = ("", "step", "k", "pass@1", f"pass@{k:,}", *metrics, "P", "E", "S", "O", "p(S)", "p(E)", "crossing")
+    several = not all(result.overall.one_unit for result in comparison.policies)
     tables = []
     for name in ("problems", "units") if several else ("problems",):
-        first = comparison.policies[0].overall.curves
-        rows = [("base", "0", str(first.ks[-1]), share(first.base[0].value), share(_last(first.base)), *[""] * 11)]
+        first = comparison.policies[0].overall
+        rows = [("base", "", _k(first), *_passes(first.curves, first.curves.base, k), *[""] * 11)]
         for result in comparison.policies:
             scope = result.overall
             level = scope.problem_level if name == "problems" else scope.units
-            step = _DASH if result.side.step is None else f"{result.side.step:,}"
-            passes = [share(scope.curves.policy[0].value), share(_last(scope.curves.policy))]
-            rows.append(
-                (
-                    one_line(result.side.label, 40),
-                    step,
-                    _k(scope),
-                    *passes,
-                    *_level_cells(level)[2:],
-                    number(scope.curves.crossing.value, 3),
-                )
-            )
-        note = "pass@k at the largest k that every problem has; P, E, S, O and the metrics at hits ≥ 1 of the k draws."
+            step = DASH if result.side.step is None else f"{result.side.step:,}"
+            lead = (one_line(result.side.label, 40), step, _k(scope))
+            passes = _passes(scope.curves, scope.curves.policy, k)
+            rows.append((*lead, *passes, *_level_cells(level)[2:], number(scope.curves.crossing.value, 3)))
+        note = (
+            "P preserved, E expanded, S shrunk, O out, at hits ≥ 1 of the k draws; p(S), p(E): the chance of as many "
+            "if nothing had changed; crossing: the k past which the base is ahead."
+        )
         tables.append(Table(f"series-{name}", f"Over the series: {name}", header, tuple(rows), note))
     return tables
+
+
+def _passes(curves: Curves, side: Sequence[Estimate], k: int) -> list[str]:
+    return [share(side[0].value), share(side[curves.ks.index(k)].value)]
 
 
 def _passk_table(scope: Scope, confidence: str) -> Table:
@@ -199,7 +224,7 @@ def _passk_table(scope: Scope, confidence: str) -> Table:
         (f"{k:,}", estimate(base), estimate(policy), estimate(difference))
         for k, base, policy, difference in zip(curves.ks, curves.base, curves.policy, curves.difference, strict=True)
     )
-    note = f"Unbiased, mean over {scope.problems:,} problems, {confidence} intervals over problems. {crossing_words(curves)}"
+    note = f"Unbiased, means over {scope.problems:,} problems with {confidence} intervals. {crossing_words(curves)}"
     return Table("pass-at-k", "pass@k", ("k", "base", "policy", "base − policy"), rows, note)
 
 
@@ -210,7 +235,7 @@ def _rows_table(scope: Scope, confidence: str) -> Table:
         if contrast.base.n or contrast.policy.n:
             cells = [row_cell(key, e) for e in (contrast.base, contrast.policy, contrast.difference)]
             rows.append((name.replace("@k", f"@{scope.rows_k}"), *cells))
-    note = f"Of the first {scope.rows_k:,} draws of each problem, mean over problems, {confidence} intervals over problems."
+    note = f"Of the first {scope.rows_k:,} draws of each problem: means over problems with {confidence} intervals."
     return Table("samples", "Samples", ("", "base", "policy", "policy − base"), tuple(rows), note)
 
 
@@ -218,7 +243,7 @@ def _rows_by_task(scopes: Sequence[Scope]) -> Table:
     """The paper's Table 5: metrics x models x tasks."""
     rows = []
     for key, name in ROWS.items():
-        if key in _PERCENT_ROWS:
+        if key in _RATES:
             continue
         for side in ("base", "policy"):
             values = [getattr(scope.rows[key], side) for scope in scopes]
@@ -282,14 +307,14 @@ def moved_words(name: str, moved: Moved) -> str:
 
 
 def _levels(scope: Scope) -> list[tuple[str, Level]]:
-    if scope.units.total == scope.problem_level.total:
+    if scope.one_unit:
         return [("problems", scope.problem_level)]
     return [("units", scope.units), ("problems", scope.problem_level)]
 
 
+def _count(value: float) -> str:
+    return DASH if math.isnan(value) else f"{round(value):,}"
+
+
 def _k(scope: Scope) -> str:
     return f"{scope.k_min:,}" if scope.k_min == scope.k_max else f"{scope.k_min:,}–{scope.k_max:,}"
-
-
-def _last(estimates: Sequence[Estimate]) -> float:
-    return next((e.value for e in reversed(estimates) if not math.isnan(e.value)), math.nan)

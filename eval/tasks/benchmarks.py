@@ -172,7 +172,8 @@ ENTRIES = (
     Benchmark(
         name="mathvision", source="MathLLMs/MathVision", split="testmini", size=304, domain="math", kind="choice",
         question=mathvision_question, gold="answer", id="id", columns=("question",), image="decoded_image",
-        choices="options", meta=("level", "subject"), instruction=OPTION, notes="images; about half have 5 options: guessable",
+        choices="options", meta=("level", "subject"), instruction=OPTION,
+        notes="images; about half have 5 options: guessable",
     ),
     Benchmark(
         name="simpleqa", source="basicv8vc/SimpleQA", split="test", size=4326, domain="non-math", kind="judge",
@@ -182,7 +183,8 @@ ENTRIES = (
     Benchmark(
         name="livebench-reasoning", source="livebench/reasoning", split="test", size=100, domain="non-math",
         kind="exact", question=first_turn, gold="ground_truth", id="question_id",
-        columns=("turns", "task", "livebench_release_date"), meta=("task",), keep=Release(("web_of_lies_v2", "spatial")), instruction="",
+        columns=("turns", "task", "livebench_release_date"), meta=("task",),
+        keep=Release(("web_of_lies_v2", "spatial")), instruction="",
         notes=f"{LIVEBENCH}; 8 answers are possible to web_of_lies_v2, few to spatial: guessable",
     ),
     Benchmark(
@@ -215,8 +217,8 @@ ENTRIES = (
     Benchmark(
         name="scibench", source="xw27/scibench", split="train", size=692, domain="non-math", kind="math",
         question="problem_text", gold=scibench_gold, columns=("answer_number", "unit"),
-        meta=("source", "unit", "problemid"),
-        instruction=scibench_instruction, tolerance=0.05, notes="a number within 5 % of the gold is right, as published",
+        meta=("source", "unit", "problemid"), instruction=scibench_instruction, tolerance=0.05,
+        notes="a number within 5 % of the gold is right, as published",
     ),
     Benchmark(
         name="humaneval", source="openai/openai_humaneval", split="test", size=164, domain="non-math", kind="code",

@@ -75,7 +75,9 @@ class Tests:
             raise ValueError("there are no cases")
         if not self.entry:
             return Suite(cases=tuple(Case(str(case["input"]), str(case["output"])) for case in cases))
-        pairs = [[[json.loads(line) for line in case["input"].split("\n")], json.loads(case["output"])] for case in cases]
+        pairs = [
+            [[json.loads(line) for line in case["input"].split("\n")], json.loads(case["output"])] for case in cases
+        ]
         entry = f"Solution.{self.entry}" if "class Solution" in program else self.entry
         return Suite(tests=CHECK.format(cases=json.dumps(pairs)), entry=entry)
 
@@ -93,7 +95,8 @@ class CodeAnswers:
         workers: int = 1,
         allow_unconfined: bool = False,
     ) -> None:
-        self.name, self.problems, self.tests, self.thinking = name, list(problems), dict(tests), thinking
+        self.name, self.tests, self.thinking = name, dict(tests), thinking
+        self.problems: Sequence[Problem] = list(problems)
         self.workers, self.allow_unconfined = workers, allow_unconfined
         self.version = f"code-{VERDICTS}-{CPU_SECONDS}s-{'think' if thinking else 'plain'}"
         self._passed: dict[tuple[str, str], tuple[Status, bool]] = {}

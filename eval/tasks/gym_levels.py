@@ -197,9 +197,7 @@ def gym_task(
             settings = {**HARD.get(dataset, {}), **settings}
         else:
             raise ConfigError(f"reasoning-gym has no hard setting of {dataset!r}; give config=, or choose easy")
-    task = Gym(
-        dataset, size=size, seed=seed, config={**settings, **(config or {})}, thinking=thinking, workers=workers
-    )
+    task = Gym(dataset, size=size, seed=seed, config={**settings, **(config or {})}, thinking=thinking, workers=workers)
     task.name = f"gym/{rest.removesuffix('/easy')}"
     chosen = list(task.problems)
     if ids is not None:

@@ -28,9 +28,7 @@ def build(
     name, problems = benchmark.name, [problem for problem, _ in pairs]
     if benchmark.kind == "code":
         tests = {problem.id: Tests(**tests_of(benchmark, row)) for problem, row in pairs}
-        return CodeAnswers(
-            name, problems, tests, thinking=thinking, workers=workers, allow_unconfined=allow_unconfined
-        )
+        return CodeAnswers(name, problems, tests, thinking=thinking, workers=workers, allow_unconfined=allow_unconfined)
     if benchmark.kind == "exact":
         return TextAnswers(name, problems, thinking=thinking)
     if benchmark.kind == "judge":

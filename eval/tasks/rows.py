@@ -241,7 +241,7 @@ def data_url(picture: Any) -> str:
     """An image as a data URL: from bytes, {"bytes": ...} as datasets stores it, a PIL image, or a data URL itself."""
     if isinstance(picture, str) and picture.startswith("data:"):
         return picture
-    data = picture.get("bytes") if isinstance(picture, Mapping) else picture
+    data: Any = picture.get("bytes") if isinstance(picture, Mapping) else picture
     if hasattr(data, "save"):  # a PIL image
         sink = io.BytesIO()
         data.save(sink, format="PNG")

@@ -1,7 +1,7 @@
 """Answers judged as text: by LiveBench's own rules for its reasoning and language tasks, or by a language model.
 
-A `Rule` says what in a reply may be the answer, likeliest first, and when it is the gold: a reply is right if one of its
-candidates is. The rules follow LiveBench's scorers; think blocks are left out first.
+A `Rule` says what in a reply may be the answer, likeliest first, and when it is the gold: a reply is right if one of
+its candidates is. The rules follow LiveBench's scorers; think blocks are left out first.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ SOLUTION = re.compile(r"<solution>(.*?)</solution>", re.DOTALL)
 TRUTHS = re.compile(r"\b(yes|no|unknown)\b", re.IGNORECASE)
 TRIPLE = re.compile(r"\b(?:yes|no|unknown)(?:,\s*(?:yes|no|unknown)){2}\b", re.IGNORECASE)
 NUMBER_WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty"
-).split()
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
 SHAPES = ("tetrahedra", "tetrahedron", "triangle", "square")
 
 
@@ -94,7 +94,8 @@ class TextAnswers:
         unknown = sorted({str(problem.meta.get("task")) for problem in problems} - RULES.keys())
         if unknown:
             raise ConfigError(f"task {name!r}: no rule for {', '.join(unknown)}; there are {', '.join(RULES)}")
-        self.name, self.problems, self.thinking = name, list(problems), thinking
+        self.name, self.thinking = name, thinking
+        self.problems: Sequence[Problem] = list(problems)
         self.version = f"text-{VERDICTS}-{'think' if thinking else 'plain'}"
 
     def verify(
@@ -136,10 +137,9 @@ class JudgedAnswers:
     Without a judge the problems can be sampled but not verified.
     """
 
-    def __init__(
-        self, name: str, problems: Sequence[Problem], judge: Judge | None, *, thinking: bool = False
-    ) -> None:
-        self.name, self.problems, self.judge, self.thinking = name, list(problems), judge, thinking
+    def __init__(self, name: str, problems: Sequence[Problem], judge: Judge | None, *, thinking: bool = False) -> None:
+        self.name, self.judge, self.thinking = name, judge, thinking
+        self.problems: Sequence[Problem] = list(problems)
         by = f"{judge.model}-{digest(judge.prompt)[:8]}" if judge is not None else f"nobody-{digest(PROMPT)[:8]}"
         self.version = f"judged-{VERDICTS}-{'think' if thinking else 'plain'}-{by}"
 

@@ -132,7 +132,7 @@ def _relation(text: str, depth: int) -> Answer | None:
     if not signs or "," in text:
         return None
     sides = [side.strip() for side in RELATION.split(text)]
-    if len(signs) <= 2 and (interval := _interval(sides, signs, depth)) is not None:
+    if all(sides) and len(signs) <= 2 and (interval := _interval(sides, signs, depth)) is not None:
         return interval
     return Answer("relation", text)
 

@@ -155,12 +155,20 @@ def _of_value(value: Number, decimal: bool) -> Reading:
 
 
 def _function(node: Node, symbols: tuple[str, ...]) -> Reading:
-    values = [evaluate(node, point(symbols, index)) for index in range(POINTS)]
-    shown = [show(value, KEY_DIGITS) for value in values]
+    values = [evaluate(node, point(symbols, index)) for index in range(POINTS - 1)]
+    shown = [show(value, KEY_DIGITS) for value in values] + [_shown_where_negative(node, symbols)]
     if len(set(shown)) == 1:  # x - x + 2
         return _of_value(values[0], False)
     key = node[1] if node[0] == "var" else f"f({' '.join(symbols)})#{digest('|'.join(shown))}"
     return Reading(key, symbols, None, None, False, digest("|".join(shown[:-1])))
+
+
+def _shown_where_negative(node: Node, symbols: tuple[str, ...]) -> str:
+    """The value at the negative point, where x^y need not have one."""
+    try:
+        return show(evaluate(node, point(symbols, POINTS - 1)), KEY_DIGITS)
+    except Unreadable:
+        return "undefined"
 
 
 def fraction_key(value: Fraction) -> str:
@@ -650,9 +658,9 @@ def function_value(name: str, value: Number) -> Number:
     renamed = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}.get(name, name)
     result = getattr(mp, renamed)(x)
     tiny = mp.mpf(10) ** -NOISE_DIGITS
-    if abs(result) <= tiny * max(1, abs(x)):  # sin(pi)
+    if name not in ("exp", "cosh") and abs(result) <= tiny * min(1, abs(x)):  # sin(pi)
         return Fraction(0)
-    if abs(result) * tiny > 1:  # tan(pi/2)
+    if name in ("tan", "cot", "sec", "csc") and abs(result) * tiny > 1:  # tan(pi/2)
         raise ZeroDivisionError
     return bounded(clean(result, abs(result)))
 

@@ -120,7 +120,7 @@ def last_answer_tag(text: str) -> str | None:
 
 
 PHRASE = re.compile(
-    r"(?:####|(?:^|\n)\s*(?:final\s+)?(?:answer|a)\s*:|(?:final\s+)?answer\s+is\s*:?)[ \t]*([^\n]{1,200})",
+    r"(?:####|(?:^|\n)[ \t]{0,20}(?:final )?(?:answer|a) ?:|answer is ?:?)[ \t]{0,20}([^\n]{1,200})",
     re.IGNORECASE,
 )
 
