@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: lab test test-all check format clean
 
