@@ -90,9 +90,9 @@ def write(folder: Path, rate_p: np.ndarray, k: int, seed: int) -> None:
         )
 
 
-def reopen(folder: Path) -> None:
-    pool = Pool.open(folder)
-    assert pool.is_complete
+def reopen(*folders: Path) -> None:
+    for folder in folders:
+        assert Pool.open(folder).is_complete
 
 
 def compare(base: Path, policy: Path, out: Path) -> None:
@@ -129,7 +129,7 @@ def main() -> None:
         for seed, (name, rate_p) in enumerate(zip(names, rates(problems), strict=True)):
             if not (folder / name / "pool.json").exists():
                 stages[f"write {name}"] = lambda n=name, r=rate_p, s=seed: write(folder / n, r, k, s)
-        stages["reopen"] = lambda: [reopen(folder / name) for name in names] and None
+        stages["reopen"] = lambda: reopen(folder / "base", folder / "policy")
         stages["compare"] = lambda: compare(folder / "base", folder / "policy", folder)
         costs = {name: in_child(work) for name, work in stages.items()}
         size = sum(path.stat().st_size for name in names for path in (folder / name).iterdir())

@@ -2,10 +2,11 @@
 
     python bench/verify.py [--problems 24] [--k 1024] [--plain 24] [--workers 1]
 
-Answers are drawn as a model gives them: per problem a few dozen distinct spellings, numbers and LaTeX, with the answer entropy
-of the paper's Table 5 (0.5 to 2.2 nats), at the end of a completion of ordinary length. Ours starts cold: no cache, no process.
-The plain loop parses each gold once, then parses and verifies one completion after another; it is timed on the first
-`--plain` completions of each problem. Both judge the same completions there, and where they differ is printed.
+Answers are drawn as a model gives them: per problem a few dozen distinct spellings, numbers and LaTeX, with the answer
+entropy of the paper's Table 5 (0.5 to 2.2 nats), at the end of a completion of ordinary length. Ours starts cold: no
+cache, no process. The plain loop parses each gold once, then parses and verifies one completion after another; it is
+timed on the first `--plain` completions of each problem. Both judge the same completions there, and where they differ
+is printed.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import logging
 import random
 import time
 from collections import Counter
-from math import exp, log
+from math import log
 
 from math_verify import parse, verify
 
@@ -141,9 +142,13 @@ def main() -> None:
         for i, (text, correct) in enumerate(zip(drawn[index], plain[index], strict=False))
     ]
     differ = {(gold, text[text.rindex("\\boxed") :], a, b) for gold, text, a, b in pairs if a != b}
-    print(f"problems {len(problems)}, k {args.k}, distinct answers a problem {distinct_answers(drawn):.0f}, "
-          f"entropy {min(entropies):.2f} to {max(entropies):.2f} nats, {exp(sum(map(log, entropies)) / len(entropies)):.2f} mean")  # fmt: skip
-    print(f"verdicts {dict(Counter(v.status for v in verdicts))}, correct {sum(v.correct for v in verdicts) / len(verdicts):.3f}")
+    mean = sum(entropies) / len(entropies)
+    spread = f"{min(entropies):.2f} to {max(entropies):.2f} nats (mean {mean:.2f})"
+    print(
+        f"{len(problems)} problems, k {args.k}, {distinct_answers(drawn):.0f} distinct answers each, entropy {spread}"
+    )
+    statuses = dict(Counter(verdict.status for verdict in verdicts))
+    print(f"verdicts {statuses}, correct {sum(verdict.correct for verdict in verdicts) / len(verdicts):.3f}")
     print(f"ours   {ours:10.0f} verdicts/s (cold, {len(flat)} completions, {args.workers} worker)")
     print(f"plain  {theirs:10.0f} verdicts/s ({args.plain * len(problems)} completions)")
     print(f"ratio  {ours / theirs:10.1f}x")

@@ -103,6 +103,8 @@ class Ledger:
         before = int(np.count_nonzero(self._state_pk[problem, : self.prefix(problem)] == 1))
         wins = np.flatnonzero(np.asarray(correct_r, dtype=bool))
         wanted = self.successes - before
+        if wanted < 1:
+            return 0
         return int(wins[wanted - 1]) + 1 if len(wins) >= wanted else len(correct_r)
 
     def blocks(self, end: int, size: int) -> list[Block]:

@@ -1,5 +1,6 @@
 """The `offleash` command: finds the subcommand and turns errors into one line and an exit status."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -10,7 +11,10 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("offleash.eval.commands.tasks", "list the tasks, show problems of one, check its gold answers"),
     "sample": ("offleash.eval.commands.sample", "draw completions of a model on tasks and verify them: a pool"),
-    "compare": ("offleash.eval.commands.compare", "what a policy lost and gained against its base: tables, files, HTML"),
+    "compare": (
+        "offleash.eval.commands.compare",
+        "what a policy lost and gained against its base: tables, files, HTML",
+    ),
     "import": ("offleash.eval.commands.import_samples", "make a pool of samples that another tool drew"),
     "export": ("offleash.eval.commands.export_samples", "write a pool as a Hugging Face dataset, JSONL or parquet"),
 }
@@ -31,6 +35,9 @@ def main(words: list[str] | None = None) -> int:
     except OffleashError as error:
         print(f"offleash: error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `offleash ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("offleash: interrupted; what was written is whole, the same command continues", file=sys.stderr)
         return 130

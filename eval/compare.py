@@ -113,7 +113,7 @@ def _shortcomings(reader: Reader, label: str) -> list[str]:
     if reader.successes is not None:
         unfinished = int(np.sum(reader.reach(reader.successes) < pool.spec.k))
         if unfinished:
-            warnings.append(f"{where}: INCOMPLETE, {unfinished:,} of {len(n_p):,} problems unfinished")
+            warnings.append(f"{where}: INCOMPLETE, {unfinished:,} of {len(n_p):,} problems are unfinished")
     elif drawn < budget:
         short = int(np.sum(n_p < pool.spec.k))
         warnings.append(

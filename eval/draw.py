@@ -169,6 +169,8 @@ class Drawing:
         reached: dict[int, int] = {}
         for drawn in sorted(self.pending, key=lambda drawn: (drawn.request.problem, drawn.request.start)):
             problem, start = drawn.request.problem, drawn.request.start
+            if self.ledger.is_done(problem):
+                continue  # its stop came in an earlier part
             if start == reached.setdefault(problem, self.ledger.prefix(problem)):
                 reached[problem] = start + drawn.request.n
                 ready.append(drawn)

@@ -93,7 +93,7 @@ def read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int, 
     for line, row in numbered_rows(path):
         rows += 1
         if not isinstance(row, dict):
-            bad.append((line, row if isinstance(row, str) else "is no JSON object"))
+            bad.append((line, str(row) if isinstance(row, BadRow) else "is no JSON object"))
             continue
         form = form or recognise(set(row), f"{path}, line {line},")
         if missing := sorted(form.columns - row.keys()):
@@ -116,7 +116,7 @@ def read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int, 
 
 
 def numbered_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """(line, row): a dictionary, or what is wrong with the line as text. Blank lines are skipped."""
+    """(line, row): a dictionary, or a BadRow that says what is wrong with the line. Blank lines are skipped."""
     try:
         if path.is_dir():
             import datasets
@@ -140,7 +140,7 @@ def json_rows(path: Path) -> Iterator[tuple[int, Any]]:
             try:
                 yield line, json.loads(content)
             except (ValueError, RecursionError) as error:
-                yield line, f"is no JSON ({str(error)[:80]})"
+                yield line, BadRow(f"is no JSON ({str(error)[:80]})")
 
 
 def complain(path: Path, bad: Sequence[tuple[int, str]], rows: int) -> None:

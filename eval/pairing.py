@@ -119,9 +119,7 @@ def check_pair(base: Pool, policy: Pool, force: bool = False) -> list[str]:
     warnings = [f"FORCED although {difference} ({policy.path.name})" for difference in forced]
     warnings += [f"{difference} ({policy.path.name})" for difference in _differences(base, policy, _NOTED)]
     if base.path.resolve() != policy.path.resolve() and base.spec.fingerprint() == policy.spec.fingerprint():
-        warnings.append(
-            f"{policy.path.name} has the base's weights, sampling and seed: its samples may be the base's own"
-        )
+        warnings.append(f"{policy.path.name} has the base's weights, sampling and seed: its samples may be the same")
     return warnings
 
 

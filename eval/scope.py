@@ -249,10 +249,16 @@ def _rows(parts: Sequence[Part], settings: Settings, rng: np.random.Generator) -
         base_p, policy_p = _joined_values(parts, name)
         columns += [base_p, policy_p, policy_p - base_p]
         # As in `passk.compare_curves`: a quarter of a problem in each corner keeps a rate of 0 from being certain.
-        known = name in SHARES
+        # Of failures only if none (or nothing else) was seen: they come in a few draws, not in whole problems.
+        known = name in ("avg", "majority") or (name in SHARES and _is_constant(base_p, policy_p))
         pseudo += [v if known else np.full(4, np.nan) for v in (corners[:, 0], corners[:, 1], corners @ [-1, 1])]
     estimates = _mean_estimates(np.stack(columns, 1), np.stack(pseudo, 1), 0.25, settings, rng)
     return {name: Contrast(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(ROWS)}
+
+
+def _is_constant(base_p: Floats, policy_p: Floats) -> bool:
+    both = np.concatenate([base_p, policy_p])
+    return bool(np.all(both == 0) or np.all(both == 1))
 
 
 def _joined_values(parts: Sequence[Part], name: str) -> tuple[Floats, Floats]:

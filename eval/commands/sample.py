@@ -129,6 +129,8 @@ def _lines(name: str) -> list[str]:
 
 def _sampling(options: argparse.Namespace, source: ModelSource, jobs: Sequence[Job]) -> Sampling:
     longest = max(job.prepared.longest for job in jobs)
+    if not longest and options.max_new_tokens is None:
+        raise ConfigError("how long the prompts are is known only with --tokenizer: give it, or give --max-new-tokens")
     room = LONGEST if source.context is None else source.context - longest
     length = options.max_new_tokens or min(LONGEST, room)
     if length > room:

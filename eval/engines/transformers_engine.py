@@ -17,7 +17,6 @@ from transformers import (
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     StoppingCriteria,
-    StopStringCriteria,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -163,7 +162,9 @@ class Ends(StoppingCriteria):
 
     def __init__(self, end_ids: tuple[int, ...], stop: tuple[str, ...], tokenizer: Any, width: int) -> None:
         self.end_ids, self.width = torch.tensor(end_ids, dtype=torch.long), width
-        self.texts = StopStringCriteria(tokenizer, list(stop)) if stop else None
+        self.stop, self.tokenizer = stop, tokenizer
+        # A character is at most four bytes, and a token at least one.
+        self.reach = 4 * max(map(len, stop), default=0) + 8
         self.length_r = torch.zeros(0, dtype=torch.long)
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
@@ -171,11 +172,17 @@ class Ends(StoppingCriteria):
             self.length_r = torch.zeros(len(input_ids), dtype=torch.long, device=input_ids.device)
             self.end_ids = self.end_ids.to(input_ids.device)
         ended = torch.isin(input_ids[:, -1], self.end_ids)
-        if self.texts is not None:
-            ended = ended | self.texts(input_ids, scores)
+        if self.stop:
+            ended = ended | self._at_stop_text(input_ids)
         now = torch.full_like(self.length_r, input_ids.shape[1] - self.width)
         self.length_r = torch.where(ended & (self.length_r == 0), now, self.length_r)
         return ended
+
+    def _at_stop_text(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """By decoding the last tokens: transformers' own StopStringCriteria fails on vocabularies without letters."""
+        tail = input_ids[:, max(self.width, input_ids.shape[1] - self.reach) :]
+        texts = self.tokenizer.batch_decode(tail.tolist(), skip_special_tokens=True)
+        return torch.tensor([any(word in text for word in self.stop) for text in texts], device=input_ids.device)
 
 
 def _warpers(sampling: Sampling) -> list[Any]:

@@ -82,15 +82,15 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
     scope = result.overall
     units = scope.units.any_hit
     what = "problems" if scope.one_unit else "units"
-    known = round(units.estimates["preserved"].value + units.estimates["shrunk"].value)
-    lost, gained = (round(units.estimates[cell].value) for cell in ("shrunk", "expanded"))
+    known = _count(units.estimates["preserved"].value + units.estimates["shrunk"].value)
+    lost, gained = (_count(units.estimates[cell].value) for cell in ("shrunk", "expanded"))
     curves = scope.curves
     last = last_common(curves)
     return (
-        f"Of the {known:,} {what} that the base reached in {_k(scope)} draws, {lost:,} are lost; sampling alone "
-        f"would lose {number(units.shrunk.expected)} ({p_words(units.shrunk.p)}). {gained:,} are gained; sampling "
+        f"Of the {known} {what} that the base reached in {_k(scope)} draws, {lost} are lost; sampling alone "
+        f"would lose {number(units.shrunk.expected)} ({p_words(units.shrunk.p)}). {gained} are gained; sampling "
         f"alone would gain {number(units.expanded.expected)} ({p_words(units.expanded.p)}). "
-        f"What was never drawn may still have a probability of {units.floor:.2g}.",
+        f"What was never drawn may still have a probability of up to {units.floor:.2g}.",
         f"pass@1 goes from {share(curves.base[0].value)} to {share(curves.policy[0].value)}, pass@{curves.ks[last]:,} "
         f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {crossing_words(curves)}",
     )
@@ -273,7 +273,7 @@ def _sensitivity_table(result: PolicyResult) -> Table:
         counts = [f"{count:,}" for count in (table.preserved, table.shrunk, table.expanded, table.out)]
         observed = [share(getattr(table, metric)) for metric in ("srr", "ndr", "nscr")]
         posterior = [estimate(row.posterior[metric]) for metric in ("srr", "ndr", "nscr")]
-        rows.append((f"{row.eps:.2g}", *counts, *observed, *posterior))
+        rows.append((f"1/{round(1 / row.eps):,}", *counts, *observed, *posterior))
     header = ("floor ε", "P", "S", "E", "O", "SRR", "NDR", "NSCR", "SRR (post.)", "NDR (post.)", "NSCR (post.)")
     note = (
         "Units whose rate is above the floor ε: counted by hits / draws, and by posterior probability (Jeffreys) with "

@@ -45,7 +45,7 @@ def scibench_scale(row: Row) -> tuple[str, str]:
     """(power of ten, unit): SciBench writes 2.0 x 10^8 J as 2.0 with the unit "$10^8$ J"."""
     unit = str(row["unit"] or "").strip()
     match = POWER.search(unit)
-    rest = unit if match is None else unit[: match.start()] + " " + unit[match.end() :]
+    rest = unit if match is None else unit[match.end() :]
     return ("" if match is None else match[1]), rest.replace("$", "").strip()
 
 

@@ -27,7 +27,7 @@ from offleash.eval.verify.sandbox import Limits
 __all__ = ["CodeAnswers", "Tests", "decode_cases", "program_in"]
 
 VERDICTS = "1"  # changes with any change that could change a verdict
-CPU_SECONDS, MEMORY_BYTES = 30, 2 << 30
+CPU_SECONDS, MEMORY_BYTES = 15, 2 << 30  # per case, or for all calls of a function
 FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"^(?:import|from|def|class|print\()", re.MULTILINE)
 MODULES = "string re datetime collections heapq bisect copy math random statistics itertools functools operator typing"

@@ -6,6 +6,7 @@ that is not in it has none. `PAPER` has the variants that only "The Invisible Le
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from offleash.eval.errors import ConfigError
@@ -205,5 +206,5 @@ def gym_task(
         if unknown := sorted(wanted - {problem.id for problem in chosen}):
             raise ConfigError(f"task {name!r} has no problem {unknown[0]!r}; ids look like {chosen[0].id!r}")
         chosen = [problem for problem in chosen if problem.id in wanted]
-    task.problems = chosen[:limit]
+    task.problems = [replace(problem, meta={**problem.meta, "domain": "non-math"}) for problem in chosen[:limit]]
     return task

@@ -4,6 +4,7 @@ value.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from offleash.eval.errors import ConfigError
@@ -47,7 +48,8 @@ class MathAnswers:
         self.steps, self.thinking = tuple(steps), thinking
         self.verifier = verifier or MathVerifier()
         cascade = ",".join(step for step, _ in self.steps)
-        self.version = f"math-{VERDICTS}-{hashlib.sha256(f'{cascade}|{thinking}'.encode()).hexdigest()[:8]}"
+        library = version("math-verify")
+        self.version = f"math-{VERDICTS}-{library}-{hashlib.sha256(f'{cascade}|{thinking}'.encode()).hexdigest()[:8]}"
 
     def verify(
         self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None

@@ -259,6 +259,7 @@ def data_url(picture: Any) -> str:
 def hub_rows(benchmark: Benchmark, split: str) -> Iterator[Row]:
     """Rows from the hub; images stay encoded."""
     import datasets
+    import httpx
 
     try:
         if benchmark.files:
@@ -266,7 +267,7 @@ def hub_rows(benchmark: Benchmark, split: str) -> Iterator[Row]:
             data = datasets.load_dataset("json", data_files=files, split="train")
         else:
             data = datasets.load_dataset(benchmark.source, benchmark.config, split=split)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, httpx.HTTPError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(
             f"task {benchmark.name!r}: cannot load {benchmark.source}, split {split!r} ({reason}). "

@@ -20,6 +20,7 @@ __all__ = [
     "last_boxed",
     "last_number",
     "rest",
+    "visible",
 ]
 
 OPEN, CLOSE = "<think>", "</think>"
@@ -84,7 +85,10 @@ def last_boxed(text: str) -> str | None:
         if start < 0:
             return None
         match = BOXED.match(text, start)
-        if match is not None and (inside := boxed_at(text, match.end(), spaced=match.group()[-1].isspace())) is not None:
+        if (
+            match is not None
+            and (inside := boxed_at(text, match.end(), spaced=match.group()[-1].isspace())) is not None
+        ):
             return inside
         end = start
     return None

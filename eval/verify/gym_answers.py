@@ -32,17 +32,17 @@ FRACTION = re.compile(r"\\[dt]?frac\s*\{?\s*(\d+)\s*\}?\s*\{?\s*(\d+)\s*\}?")
 def dice(answer: str) -> str:
     """\\frac{a}{b} is a/b."""
     answer = FRACTION.sub(r"\1/\2", answer)
-    return re.sub(r"\s*/\s*", "/", answer.strip("$ "))
+    return re.sub(r" ?/ ?", "/", answer.strip("$ "))
 
 
-POWER = re.compile(r"(\d+)\s*\^\s*\{?\s*(\d{1,2})\s*\}?")
+POWER = re.compile(r"(?<!\d)(\d{1,20}) ?\^ ?(?:\{ ?(\d{1,2}) ?\}|(\d{1,2}))")
 
 
 def prime_factorization(answer: str) -> str:
     """60 = 2^2 \\times 3 \\times 5 is 2 × 2 × 3 × 5."""
     answer = answer.rsplit("=", 1)[-1].strip("$ ")
     answer = re.sub(r"\\times|\\cdot|\*|·", "×", answer)
-    return POWER.sub(lambda match: " × ".join([match[1]] * int(match[2])), answer)
+    return POWER.sub(lambda match: " × ".join([match[1]] * int(match[2] or match[3])), answer)
 
 
 def palindrome_generation(answer: str) -> str:
@@ -68,7 +68,9 @@ def decimal(text: str) -> str:
     return f"{float(round(Fraction(reading.value), 3)):.3f}"
 
 
-SCIENTIFIC = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:\\times|\\cdot|×|x|\*)\s*10\s*\^\s*\{?\s*(-?\d{1,4})\s*\}?")
+SCIENTIFIC = re.compile(
+    r"(?<![\d.])(-?\d{1,40}(?:\.\d{1,40})?) {0,2}(?:\\times|\\cdot|×|x|\*) {0,2}10 ?\^ ?\{? ?(-?\d{1,4}) ?\}?"
+)
 
 
 def power_function(answer: str) -> str:

@@ -10,8 +10,10 @@ import re
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
+from offleash.eval.errors import ConfigError
 from offleash.eval.verify import answers
 from offleash.eval.verify.normalise import MAX_ANSWER_CHARS, normalise
 from offleash.eval.verify.workers import Outcome, WorkerPool
@@ -36,8 +38,10 @@ class MathVerifier:
     """`judge(golds, answers)`: one judgement per pair. Safe from any thread; processes start only when needed."""
 
     def __init__(
-        self, *, workers: int = 1, job_seconds: float = 5.0, memory_bytes: int = 2 << 30, cache: int = 1 << 20
+        self, *, workers: int = 1, job_seconds: float = 5.0, memory_bytes: int = 2 << 30, cache: int = 1 << 17
     ):
+        if find_spec("math_verify") is None:
+            raise ConfigError("mathematical answers need math-verify: pip install 'offleash[math]'")
         self.pool = WorkerPool(
             "offleash.eval.verify.symbolic:judge", workers=workers, job_seconds=job_seconds, memory_bytes=memory_bytes
         )

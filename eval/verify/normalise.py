@@ -49,7 +49,7 @@ WRAPPERS = [("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"), ("**", "**"), ("$
 THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 
 
-@functools.lru_cache(maxsize=1 << 15)
+@functools.lru_cache(maxsize=1 << 13)
 def normalise(text: str) -> str:
     """The answer in one spelling. Markdown, dollar signs and LaTeX spacing go; 1,000 becomes 1000; \\dfrac becomes
     \\frac.

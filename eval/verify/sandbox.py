@@ -229,7 +229,9 @@ def _build_root(paths: list[str], limits: Limits) -> None:
     it.
     """
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    root = next(f for f in MOUNT_POINTS if Path(f).is_dir() and not any(related(f, path) for path in paths))
+    free = (f for f in MOUNT_POINTS if Path(f).is_dir() and not any(related(f, path) for path in paths))
+    if (root := next(free, None)) is None:
+        raise OSError(errno.ENOENT, f"none of {', '.join(MOUNT_POINTS)} is free to build the root on")
     sources = {path: os.open(path, os.O_PATH) for path in [*paths, *(f"/dev/{name}" for name in DEVICES)]}
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     Path(root + SCRATCH).mkdir()

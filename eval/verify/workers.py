@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -128,7 +129,7 @@ class WorkerPool:
             self._kill(worker)
         for attempt in (1, 2):
             if self._zygote is None:
-                self._zygote = _Zygote(self._settings | {"confined": self._resolve()}, self._start_seconds)
+                self._zygote = self._start()
             try:
                 return self._zygote.spawn()
             except OSError as error:
@@ -136,6 +137,18 @@ class WorkerPool:
                 if attempt == 2:
                     raise VerifyError(f"workers for {self.target} cannot be started: {error}") from error
         raise AssertionError("unreachable")
+
+    def _start(self) -> "_Zygote":
+        """Confined if possible. Where the sandbox as such works but not with these libraries, say so and do without."""
+        confined = self._resolve()
+        try:
+            return _Zygote(self._settings | {"confined": confined}, self._start_seconds)
+        except VerifyError as error:
+            if not confined or self._confined:
+                raise
+            made = _Zygote(self._settings | {"confined": False}, self._start_seconds)
+            warnings.warn(f"workers for {self.target} run without a sandbox: {error}", RuntimeWarning, stacklevel=2)
+            return made
 
     def _give_back(self, worker: "_Worker") -> None:
         if worker.jobs_done >= self.recycle or worker.worn:

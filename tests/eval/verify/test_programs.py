@@ -97,7 +97,8 @@ def test_plain_asserts_methods_and_helpers_of_the_prompt(verifier: ProgramVerifi
 def test_values_keep_their_types(verifier: ProgramVerifier) -> None:
     tests = """
 def check(c):
-    for value in (1, -1, 2**200, 0.1, float("inf"), True, None, "é\\x00\\ud800", b"\\xff", (1, (2,)), [], {1: "a", (1, 2): [3]},
+    for value in (1, -1, 2**200, 0.1, float("inf"), True, None, "é\\x00\\ud800", b"\\xff", (1, (2,)), [],
+                  {1: "a", (1, 2): [3]},
                   {1, 2}, frozenset({3}), 1j):
         assert c(value) == value and type(c(value)) is type(value), value
     assert c(float("nan")) != c(float("nan"))
@@ -253,7 +254,13 @@ BOMBS = {
     "big number": "9 ** 9 ** 9",
     "gigabytes": "while True: print('x' * 1000000)",
     "files": "i = 0\nwhile True:\n    i += 1\n    open(f'f{i}', 'wb').write(bytes(1 << 20))",
-    "signals": "import signal\nfor n in range(1, 30):\n    try: signal.signal(n, signal.SIG_IGN)\n    except Exception: pass\nwhile True: pass",
+    "signals": (
+        "import signal\n"
+        "for n in range(1, 30):\n"
+        "    try: signal.signal(n, signal.SIG_IGN)\n"
+        "    except Exception: pass\n"
+        "while True: pass"
+    ),
     "recursion": "def f(): f()\nimport sys\nsys.setrecursionlimit(10**9)\nf()",
 }
 
@@ -307,8 +314,8 @@ shutil.rmtree("/usr/share", ignore_errors=True)
 shutil.rmtree("/", ignore_errors=True)
 try: subprocess.run(["rm", "-rf", "/"], capture_output=True)
 except OSError: pass
-found = [name for name in os.environ if "SECRET" in name] + glob.glob("/home/*/.ssh/*") + glob.glob({str(tmp_path)!r} + "/*")
-found += glob.glob("/proc/*/environ")
+found = [name for name in os.environ if "SECRET" in name] + glob.glob("/home/*/.ssh/*")
+found += glob.glob("/proc/*/environ") + glob.glob({str(tmp_path)!r} + "/*")
 """
     programs, suites = zip(*mischief(code), strict=True)
     assert not any(outcome.value["passed"] for outcome in verifier.judge(programs, suites))
@@ -350,7 +357,7 @@ def test_without_a_sandbox_programs_are_refused_unless_the_user_insists(monkeypa
         verifier = ProgramVerifier(allow_unconfined=True, limits=LIMITS, wall_seconds=3)
     assert not verifier.confined
     flee = (
-        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(77.75)\n    os._exit(0)\n"
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(77)\n    os._exit(0)\n"
         + RIGHT
     )
     try:

@@ -33,7 +33,8 @@ def inside(code: str, **limits: int) -> Any:
             except BaseException as error:
                 result = f"{{type(error).__name__}}: {{error}}"
             os.write(writer, json.dumps(result).encode())
-        pid = sandbox.spawn(main, readable=sandbox.interpreter_paths(), limits=sandbox.Limits(**{limits!r}), keep=[writer])
+        limits = sandbox.Limits(**{limits!r})
+        pid = sandbox.spawn(main, readable=sandbox.interpreter_paths(), limits=limits, keep=[writer])
         os.close(writer)
         data = b""
         while block := os.read(reader, 65536): data += block

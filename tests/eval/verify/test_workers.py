@@ -266,6 +266,32 @@ def test_a_helper_process_that_was_killed_is_replaced(pool: WorkerPool) -> None:
     assert [outcome.value for outcome in pool.map([2, 3, 4])][-1] == 4
 
 
+def test_a_pool_works_beside_torch_and_its_threads(pool: WorkerPool) -> None:
+    torch = pytest.importorskip("torch")
+    (torch.ones(600, 600) @ torch.ones(600, 600)).sum().item()
+    stop = threading.Event()
+    threads = [threading.Thread(target=stop.wait) for _ in range(30)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert [outcome.status for outcome in pool.map([1, "hang", 2])] == ["ok", "timeout", "ok"]
+    finally:
+        stop.set()
+    (torch.ones(600, 600) @ torch.ones(600, 600)).sum().item()
+
+
+def test_libraries_that_cannot_be_shown_to_a_sandbox_are_used_without_one_and_it_says_so(
+    jobs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sandbox.unavailable() is not None:
+        pytest.skip("no sandbox here")
+    monkeypatch.setattr("offleash.eval.verify.workers.readable_paths", lambda: ["/usr/share"])
+    with pytest.warns(RuntimeWarning, match="without a sandbox"), WorkerPool(jobs) as open_pool:
+        assert open_pool.map([5])[0].value == 5
+    with pytest.raises(VerifyError), WorkerPool(jobs, confined=True) as strict_pool:
+        strict_pool.map([5])
+
+
 def test_a_target_that_cannot_be_imported_is_an_error_that_says_why(jobs: str) -> None:
     with pytest.raises(VerifyError, match="no_such_module"):
         WorkerPool("no_such_module:run").map([1])

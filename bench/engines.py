@@ -1,0 +1,134 @@
+"""Our vLLM path against raw `LLM.generate` on the same requests: tokens per second, and their ratio.
+
+    python bench/engines.py                                  # the embedded model
+    python bench/engines.py --model FOLDER --problems 16 --k 64 --max-new-tokens 128
+
+Both use one engine in one process, in turns, the order swapped each time, after a warm-up. "raw" is what vLLM does with
+the very same prompts, seeds and parameters handed to it at once; "raw, text only" is the same without log-probabilities
+and with vLLM's own decoding, which is what one writes first. "ours" is everything: requests fed as there is room,
+decoding, verdicts, the duplicate alarm and a pool on disk, but for the base's fingerprint and loading.
+"""
+
+import argparse
+import dataclasses
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from offleash.eval.blocks import Ledger, block_seed
+from offleash.eval.draw import draw
+from offleash.eval.engines.base import Request
+from offleash.eval.engines.prompts import prepare_prompts
+from offleash.eval.engines.source import resolve_model
+from offleash.eval.engines.vllm_engine import VllmEngine
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.pool import Pool, PoolSpec
+from offleash.eval.sampling import Sampling
+from offleash.eval.tasks import Task, load_task
+
+
+class Bench:
+    """One engine, one task, and the three ways to draw the same samples."""
+
+    def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
+        self.scratch, self.k = scratch, options.k
+        self.source = resolve_model(options.model, dtype=options.dtype)
+        self.task: Task = load_task("countdown", split="probe", n=options.problems)
+        self.prepared = prepare_prompts(self.task.problems, self.source.tokenizer)
+        self.sampling = Sampling(
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            min_p=0.0,
+            repetition_penalty=1.0,
+            max_new_tokens=options.max_new_tokens,
+            stop=(),
+        )
+        self.engine = VllmEngine(self.source, context=self.prepared.longest + options.max_new_tokens)
+
+    def pool(self, seed: int) -> Pool:
+        spec = PoolSpec(
+            task=self.task.name,
+            task_version=self.task.version,
+            problems=problems_fingerprint(self.task.problems),
+            template=self.prepared.template,
+            model=self.source.name,
+            revision="",
+            weights=self.source.weights,
+            **dataclasses.asdict(self.sampling),
+            seed=seed,
+            k=self.k,
+            plan={"kind": "fixed"},
+            engine="vllm",
+            dtype=self.source.dtype,
+        )
+        return Pool.create(self.scratch / f"{time.monotonic_ns()}", spec, self.task.problems)
+
+    def requests(self, seed: int) -> list[Request]:
+        pool = self.pool(seed)
+        return [
+            Request(p, self.prepared.prompts[p], start, size, block_seed(seed, pool.problem_ids[p], start))
+            for p, start, size in Ledger(pool).blocks(self.k, self.engine.block)
+        ]
+
+    def ours(self, seed: int) -> tuple[int, float]:
+        pool = self.pool(seed)
+        start = time.perf_counter()
+        totals = draw(pool, self.task, self.engine, self.prepared.prompts, self.sampling, show=False)
+        return totals.tokens, time.perf_counter() - start
+
+    def raw(self, seed: int) -> tuple[int, float]:
+        return self._generate(seed, lambda params: params)
+
+    def raw_text(self, seed: int) -> tuple[int, float]:
+        def plain(params: Any) -> Any:
+            params.logprobs, params.flat_logprobs, params.detokenize = None, False, True
+            return params
+
+        return self._generate(seed, plain)
+
+    def _generate(self, seed: int, change: Callable[[Any], Any]) -> tuple[int, float]:
+        requests = self.requests(seed)
+        start = time.perf_counter()
+        prompts = [{"prompt_token_ids": request.prompt} for request in requests]
+        params = [change(self.engine._params(request, self.sampling)) for request in requests]
+        outputs = self.engine.llm.generate(prompts, params, use_tqdm=False)
+        seconds = time.perf_counter() - start
+        return sum(len(one.token_ids) for output in outputs for one in output.outputs), seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="lab")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--problems", type=int, default=24)
+    parser.add_argument("--k", type=int, default=256)
+    parser.add_argument("--max-new-tokens", type=int, default=24)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(options, Path(scratch))
+        ways = {"raw": bench.raw, "raw, text only": bench.raw_text, "ours": bench.ours}
+        for way in ways.values():
+            way(-1)
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        for repeat in range(options.repeats):
+            order = list(ways) if repeat % 2 == 0 else list(reversed(ways))
+            for name in order:
+                tokens, seconds = ways[name](repeat)
+                rates[name].append(tokens / seconds)
+                print(f"{repeat} {name:16}{tokens:9} tokens{seconds:8.2f} s{tokens / seconds:10.0f} tokens/s", flush=True)
+        bench.engine.close()
+    print(f"\n{'':16}{'tokens/s':>10}{'of raw':>9}{'worst':>9}{'best':>9}")
+    for name, values in rates.items():
+        ratios = [value / raw for value, raw in zip(values, rates["raw"], strict=True)]
+        print(
+            f"{name:16}{statistics.median(values):10.0f}{statistics.median(ratios):9.3f}{min(ratios):9.3f}{max(ratios):9.3f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""offleash compare: what a policy, or a series of checkpoints, lost and gained against its base.
+
+Two pools, drawn from the same problems with the same template and sampling, as `offleash sample` or a monitored run
+leaves them:
+
+    offleash compare pools/base pools/policy
+    offleash compare pools/base pools/policy --html report.html --json report.json
+
+A series of checkpoints (the paper's Table 4), here every pool that a training run left:
+
+    offleash compare base-pools/countdown-3e0a16adf09c7d7c runs/lab/pools --html series.html
+
+Several tasks: folders that hold one pool per task are paired by task, or name the pools of each side:
+
+    offleash compare --base base/math500 base/aime24 --policy rl/math500 rl/aime24
+
+It prints support dynamics (P, S, E, O; SRR, NDR, SDS, NSCR) with intervals and the part that sampling noise explains,
+pass@k with the crossing, entropies and failure rates, and what was lost and gained.
+"""
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from offleash.eval.atomic import write_whole
+from offleash.eval.compare import Settings, Side, compare, find_policies, find_side
+from offleash.eval.errors import ConfigError
+from offleash.eval.report import FORMATS, text_report
+
+__all__ = ["main"]
+
+
+def main(words: list[str]) -> int:
+    options = _parser().parse_args(words)
+    base, policies = _sides(options)
+    files: dict[str, Path] = {name: getattr(options, name) for name in FORMATS if getattr(options, name) is not None}
+    for path in files.values():
+        if not path.parent.is_dir() or path.is_dir():
+            why = "it is a folder" if path.is_dir() else "there is no such folder"
+            raise ConfigError(f"cannot write {path}: {why}")
+    settings = Settings(options.confidence, options.draws, options.seed, options.examples)
+    start = time.perf_counter()
+
+    def note(text: str) -> None:
+        if not options.quiet:
+            print(f"offleash: {time.perf_counter() - start:5.0f} s  {text}", file=sys.stderr, flush=True)
+
+    comparison = compare(base, policies, force=options.force, k=options.k, settings=settings, note=note)
+    for warning in comparison.warnings:
+        print(f"offleash: WARNING: {warning}", file=sys.stderr)
+    for name, path in files.items():
+        write_whole(path, FORMATS[name](comparison).encode("utf-8", "replace"))
+        note(f"wrote {path}")
+    sys.stdout.write(text_report(comparison, max(80, shutil.get_terminal_size((118, 40)).columns)))
+    return 0
+
+
+def _sides(options: argparse.Namespace) -> tuple[Side, list[Side]]:
+    """BASE POLICY ..., or --base and --policy."""
+    named = bool(options.base or options.policy)
+    if named and options.pools:
+        raise ConfigError("give the pools either as BASE POLICY [MORE ...] or with --base and --policy, not both")
+    if named:
+        if not (options.base and options.policy):
+            raise ConfigError("--base and --policy come together: name the pools of both sides")
+        return find_side(options.base), [find_side(paths, "a policy") for paths in options.policy]
+    if len(options.pools) < 2:
+        raise ConfigError("two pools at least are needed: offleash compare BASE POLICY [MORE ...]")
+    return find_side(options.pools[:1]), [side for path in options.pools[1:] for side in find_policies(path)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    summary, _, rest = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        prog="offleash compare",
+        description=summary.partition(": ")[2] + "\n" + rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("pools", nargs="*", type=Path, metavar="BASE POLICY", help="folders of pools; more than two are a series")
+    add("--base", nargs="+", type=Path, metavar="POOL", help="the base's pools, one per task")
+    add("--policy", nargs="+", type=Path, action="append", metavar="POOL", help="a policy's pools; again for a series")
+    add("--k", type=int, help="compare the first K draws of each problem (default: all that both have)")
+    add("--force", action="store_true", help="compare although template or sampling differ, with a warning")
+    add("--json", type=Path, metavar="FILE", help="every number with its interval; keys: offleash.eval.report.record")
+    add("--markdown", type=Path, metavar="FILE", help="tables and samples for a README or an issue")
+    add("--latex", type=Path, metavar="FILE", help="booktabs tables for a paper")
+    add("--html", type=Path, metavar="FILE", help="one self-contained page with figures")
+    add("--examples", type=int, default=10, metavar="N", help="units lost, and gained, to show (default: %(default)s)")
+    add("--confidence", type=float, default=0.95, metavar="C", help="of every interval (default: %(default)s)")
+    add("--draws", type=int, default=2000, metavar="N", help="resamples behind an interval (default: %(default)s)")
+    add("--seed", type=int, default=0, help="of the resampling (default: %(default)s)")
+    add("--quiet", action="store_true", help="no notes on what is being done")
+    return parser

@@ -1,0 +1,137 @@
+"""List the tasks by name, or show some problems of one.
+
+offleash tasks                                       every name with size, verifier, domain, source and notes
+offleash tasks gym                                   the tasks of reasoning-gym
+offleash tasks math500 --path math500.jsonl          three problems of a local file
+offleash tasks humaneval --check                     verify every gold answer and list those that fail
+"""
+
+import argparse
+import json
+import textwrap
+from typing import Any
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.tasks import TASKS, Problem, load_task
+from offleash.eval.tasks.rows import Benchmark
+
+__all__ = ["main"]
+
+WIDTH = 118
+OWN = {
+    "countdown": ("any", "exact", "math", "generated", "the lab's task; every correct answer is listed"),
+    "gym": ("any", "gym", "non-math", "reasoning-gym", "gym/NAME or gym/NAME/hard; `offleash tasks gym` lists them"),
+}
+"""What the table does not say of tasks that are not benchmarks: size, verifier, domain, source, notes."""
+
+
+def main(words: list[str]) -> int:
+    options = parser().parse_args(words)
+    if options.name is None:
+        print(table([row_of(name) for name in TASKS]))
+        return 0
+    if options.name == "gym":
+        print(gym_table())
+        return 0
+    task = load_task(options.name, **arguments(options))
+    if options.check:
+        return check(task)
+    shown = min(options.show, len(task.problems))
+    print(f"{task.name}: {len(task.problems)} problems, version {task.version}; the first {shown}:")
+    for problem in task.problems[:shown]:
+        print("\n" + show(problem))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="offleash tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("name", nargs="?", help="a task, or a dotted path to one of your own (my_module:MyTask)")
+    made.add_argument("--path", help="a local file (or folder) of the published schema instead of the hub")
+    made.add_argument("--split", help="another split than the usual one")
+    made.add_argument("--limit", type=int, help="only the first problems")
+    made.add_argument("--ids", help="only these problems, separated by commas")
+    made.add_argument("--show", type=int, default=3, help="how many problems to print")
+    made.add_argument("--check", action="store_true", help="verify every gold answer; status 1 if one fails")
+    return made
+
+
+def arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """What was given, and for a check that the load itself does not do it."""
+    given = {name: getattr(options, name) for name in ("path", "split", "limit", "ids")}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if options.check and isinstance(TASKS.get(options.name), Benchmark):
+        chosen["golds"] = "unchecked"
+    return chosen
+
+
+def row_of(name: str) -> tuple[str, ...]:
+    entry = TASKS[name]
+    if isinstance(entry, Benchmark):
+        size = f"{entry.sample} of {entry.size}" if entry.sample else str(entry.size)
+        where = f"{entry.source} ({entry.config})" if entry.config else entry.source
+        return name, size, entry.kind, entry.domain, where, entry.notes
+    return (name, *OWN.get(name, ("", "", "", "", "")))
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Columns as wide as they must be; notes below their row."""
+    head = ("name", "problems", "verifier", "domain", "source")
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = ["  ".join(word.ljust(width) for word, width in zip(head, widths, strict=True)).rstrip()]
+    for row in rows:
+        lines.append("  ".join(word.ljust(width) for word, width in zip(row[:5], widths, strict=True)).rstrip())
+        if row[5]:
+            lines.append(textwrap.fill(row[5], WIDTH, initial_indent="    ", subsequent_indent="    "))
+    return "\n".join(lines)
+
+
+def gym_table() -> str:
+    from offleash.eval.tasks.gym import GUESSABLE, REFUSED
+    from offleash.eval.tasks.gym_levels import HARD, PAPER
+
+    try:
+        from reasoning_gym.factory import DATASETS
+    except ModuleNotFoundError as error:
+        raise ConfigError("this list needs reasoning-gym: pip install 'offleash[gym]'") from error
+    lines = []
+    for name in sorted([*DATASETS, *PAPER]):
+        levels = "easy, hard" if name in HARD else "easy"
+        guess = f"about {GUESSABLE[name]} answers are possible: guessable" if name in GUESSABLE else ""
+        note = f"refused: {REFUSED[name]}" if name in REFUSED else guess
+        lines.append(f"gym/{name:28} {levels:12} {note}".rstrip())
+    return "\n".join(lines)
+
+
+def show(problem: Problem) -> str:
+    text = "\n".join(parts_of(problem.prompt))
+    meta = {key: value for key, value in problem.meta.items() if key != "question"}
+    gold = textwrap.shorten(problem.gold, 300, placeholder=" ...") or "(judged by its tests)"
+    described = json.dumps(meta, ensure_ascii=False, default=str)[:300]
+    return f"{problem.id}\n{textwrap.indent(text[:2000], '  | ')}\n  gold: {gold}\n  meta: {described}"
+
+
+def parts_of(prompt: str | list[dict[str, Any]]) -> list[str]:
+    """The texts of a prompt; images by their size."""
+    if isinstance(prompt, str):
+        return [prompt]
+    found = []
+    for message in prompt:
+        content = message["content"]
+        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            if part["type"] == "text":
+                found.append(str(part["text"]))
+            else:
+                found.append(f"[image, {len(json.dumps(part)) * 3 // 4 // 1024 + 1} KiB]")
+    return found
+
+
+def check(task: Any) -> int:
+    from offleash.eval.verify.golds import check_golds
+
+    faults = check_golds(task)
+    for problem_id, reason in faults:
+        print(f"{problem_id}: {reason}")
+    print(f"{task.name}: {len(task.problems) - len(faults)} of {len(task.problems)} gold answers verify")
+    return 1 if faults else 0

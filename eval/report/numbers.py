@@ -1,0 +1,68 @@
+"""Numbers as a report prints them: shares without leading zero, intervals in brackets, a dash for the undefined."""
+
+import math
+from collections.abc import Callable
+
+from offleash.eval.comparison import Noise
+from offleash.eval.estimate import Estimate
+
+__all__ = ["DASH", "estimate", "noise_words", "number", "p_value", "p_words", "row_cell", "share"]
+
+DASH = "–"
+
+
+def share(value: float) -> str:
+    """.893, -.107, 1.000."""
+    if not math.isfinite(value):
+        return _special(value)
+    text = f"{value:.3f}"
+    if float(text) == 0:
+        return ".000"
+    return text.replace("0.", ".", 1) if abs(float(text)) < 1 else text
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Rounded to so many significant digits, whole from a thousand on."""
+    if not math.isfinite(value):
+        return _special(value)
+    if abs(value) >= 1000 or value == 0:
+        return f"{value:,.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(decimals, 6)}f}"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.2f}%" if math.isfinite(value) else _special(value)
+
+
+def estimate(e: Estimate, write: Callable[[float], str] = share) -> str:
+    """value [low, high]."""
+    if math.isnan(e.value) or math.isnan(e.low):
+        return write(e.value)
+    return f"{write(e.value)} [{write(e.low)}, {write(e.high)}]"
+
+
+def row_cell(key: str, e: Estimate, interval: bool = True) -> str:
+    """A number of `offleash.eval.scope.ROWS`."""
+    rates = ("no_answer", "truncated", "timeout", "error")
+    write: Callable[[float], str] = share if key in ("avg", "majority") else percent if key in rates else number
+    return estimate(e, write) if interval else write(e.value)
+
+
+def p_value(p: float) -> str:
+    if math.isnan(p):
+        return DASH
+    return "<.001" if p < 0.001 else share(p)
+
+
+def p_words(p: float) -> str:
+    return "p unknown" if math.isnan(p) else "p < .001" if p < 0.001 else f"p = {share(p)}"
+
+
+def noise_words(noise: Noise) -> str:
+    """12.3 (p = .031)."""
+    return DASH if math.isnan(noise.expected) else f"{number(noise.expected)} ({p_words(noise.p)})"
+
+
+def _special(value: float) -> str:
+    return DASH if math.isnan(value) else "∞" if value > 0 else "-∞"

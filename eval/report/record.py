@@ -1,0 +1,165 @@
+"""A comparison as JSON. The keys are a promise: they are added to, never renamed; `format` counts breaking changes.
+
+    {"format": 1, "confidence": 0.95, "warnings": [text], "notes": [text], "base": SIDE,
+     "policies": [{"side": SIDE, "overall": SCOPE, "tasks": {name: SCOPE}, "domains": {name: SCOPE},
+                   "sensitivity": [{"eps": x, "observed": COUNTS and metrics, "posterior": {name: ESTIMATE}}],
+                   "lost": MOVED, "gained": MOVED}]}
+
+    SIDE      label, model, revision, step (or null), tasks, problems, draws, temperature, top_p, max_new_tokens, engine
+    SCOPE     problems, one_unit, k_min, k_max, rows_k, "unit": LEVEL, "problem": LEVEL,
+              "pass_at_k": [{"k": k, "base": ESTIMATE, "policy": ESTIMATE, "difference": ESTIMATE}] (base - policy),
+              "crossing": ESTIMATE, "crossing_state": crosses | base_ahead | not_overtaken | equal,
+              "samples": {row: {"base": ESTIMATE, "policy": ESTIMATE, "difference": ESTIMATE}} (policy - base) with the
+              rows avg, majority, tokens, token_entropy, answer_entropy, answer_entropy_corrected, no_answer, truncated,
+              timeout, error, kl_base_k1,
+              "perplexity": [{"drawn_by": base | policy, "under": itself | base, "all": ESTIMATE, "preserved": ...}]
+    LEVEL     total, "hits1": SUPPORT, "hits5": SUPPORT or null
+    SUPPORT   preserved, shrunk, expanded, out, srr, ndr, sds, nscr: each an ESTIMATE; floor; and what sampling alone
+              explains: expected_shrunk, excess_shrunk, p_shrunk, expected_expanded, excess_expanded, p_expanded
+    MOVED     units, problems, "examples": [{task, problem_id, answer, base_hits, base_n, policy_hits, policy_n,
+              whole_problem, prompt, gold, base_text, policy_text}]
+    ESTIMATE  value, low, high, n (problems it rests on)
+
+A number that is undefined or infinite is null; `crossing_state` tells which of the two a crossing is.
+"""
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from offleash.eval.comparison import Comparison, Example, Level, Moved, PolicyResult, Scope, Support
+from offleash.eval.estimate import Estimate
+from offleash.eval.support import METRICS, Dynamics
+
+__all__ = ["FORMAT", "json_report", "record"]
+
+FORMAT = 1
+
+
+def json_report(comparison: Comparison) -> str:
+    return json.dumps(record(comparison), indent=1, allow_nan=False) + "\n"
+
+
+def record(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain JSON values; see the module."""
+    return {
+        "format": FORMAT,
+        "confidence": comparison.confidence,
+        "warnings": list(comparison.warnings),
+        "notes": list(comparison.notes),
+        "base": _side(comparison.base),
+        "policies": [_policy(result) for result in comparison.policies],
+    }
+
+
+def _policy(result: PolicyResult) -> dict[str, Any]:
+    return {
+        "side": _side(result.side),
+        "overall": _scope(result.overall),
+        "tasks": {scope.name: _scope(scope) for scope in result.tasks},
+        "domains": {scope.name: _scope(scope) for scope in result.domains},
+        "sensitivity": [
+            {
+                "eps": row.eps,
+                "observed": _dynamics(row.observed),
+                "posterior": {name: _estimate(e) for name, e in row.posterior.items()},
+            }
+            for row in result.sensitivity
+        ],
+        "lost": _moved(result.lost),
+        "gained": _moved(result.gained),
+    }
+
+
+def _side(side: Any) -> dict[str, Any]:
+    return {**asdict(side), "tasks": list(side.tasks)}
+
+
+def _scope(scope: Scope) -> dict[str, Any]:
+    curves = scope.curves
+    columns = zip(curves.ks, curves.base, curves.policy, curves.difference, strict=True)
+    return {
+        "problems": scope.problems,
+        "one_unit": scope.one_unit,
+        "k_min": scope.k_min,
+        "k_max": scope.k_max,
+        "rows_k": scope.rows_k,
+        "unit": _level(scope.units),
+        "problem": _level(scope.problem_level),
+        "pass_at_k": [
+            {"k": k, "base": _estimate(base), "policy": _estimate(policy), "difference": _estimate(difference)}
+            for k, base, policy, difference in columns
+        ],
+        "crossing": _estimate(curves.crossing),
+        "crossing_state": curves.state,
+        "samples": {
+            name: {
+                "base": _estimate(row.base),
+                "policy": _estimate(row.policy),
+                "difference": _estimate(row.difference),
+            }
+            for name, row in scope.rows.items()
+        },
+        "perplexity": [
+            {
+                "drawn_by": row.drawn_by,
+                "under": row.under,
+                **{cell: _estimate(e) for cell, e in row.estimates.items()},
+            }
+            for row in scope.perplexity
+        ],
+    }
+
+
+def _level(level: Level) -> dict[str, Any]:
+    return {
+        "total": level.total,
+        "hits1": _support(level.any_hit),
+        "hits5": None if level.stable is None else _support(level.stable),
+    }
+
+
+def _support(support: Support) -> dict[str, Any]:
+    noise = {"shrunk": support.shrunk, "expanded": support.expanded}
+    return {
+        **{name: _estimate(e) for name, e in support.estimates.items()},
+        "floor": _finite(support.floor),
+        **{
+            f"{key}_{name}": _finite(getattr(n, key))
+            for name, n in noise.items()
+            for key in ("expected", "excess", "p")
+        },
+    }
+
+
+def _dynamics(table: Dynamics) -> dict[str, Any]:
+    return {**asdict(table), **{metric: _finite(getattr(table, metric)) for metric in METRICS}}
+
+
+def _moved(moved: Moved) -> dict[str, Any]:
+    return {
+        "units": moved.units,
+        "problems": moved.problems,
+        "examples": [_example(example) for example in moved.examples],
+    }
+
+
+def _example(example: Example) -> dict[str, Any]:
+    return {
+        "task": example.task,
+        **example.change._asdict(),
+        "whole_problem": example.whole_problem,
+        "prompt": example.prompt,
+        "gold": example.gold,
+        "base_text": example.base_text,
+        "policy_text": example.policy_text,
+    }
+
+
+def _estimate(e: Estimate) -> dict[str, Any]:
+    return {"value": _finite(e.value), "low": _finite(e.low), "high": _finite(e.high), "n": e.n}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,314 @@
+"""A server may be slow, flaky, wrong or gone: no completion is lost, doubled or silently missing."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from offleash.eval.cli import main
+from offleash.eval.engines import Request, load_engine
+from offleash.eval.engines.openai_engine import OpenAIEngine, served_model
+from offleash.eval.engines.source import resolve_model
+from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.fingerprint import template_fingerprint
+from offleash.eval.pool import Pool
+from offleash.eval.sampling import Sampling
+
+PLAIN = Sampling(
+    temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=()
+)
+MESSAGES = [{"role": "user", "content": "1 + 2"}]
+
+
+class Server:
+    """A real HTTP server whose completions are numbers drawn with the seed it is sent. `behave` may answer instead."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.behave: Callable[[int, dict[str, Any]], tuple[int, Any] | None] = lambda call, body: None
+        self.under_way, self.most = 0, 0
+        self.lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.reply(200, {"data": [{"id": "numbers", "max_model_len": 128}]})
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                with server.lock:
+                    server.bodies.append(body)
+                    server.paths.append(self.path)
+                    call = len(server.bodies)
+                    server.under_way += 1
+                    server.most = max(server.most, server.under_way)
+                status, content = server.behave(call, body) or (200, answer(body))
+                with server.lock:
+                    server.under_way -= 1
+                self.reply(status, content)
+
+            def reply(self, status: int, content: Any) -> None:
+                data = json.dumps(content).encode() if not isinstance(content, bytes) else content
+                self.send_response(status)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+def answer(body: dict[str, Any], count: int | None = None) -> dict[str, Any]:
+    """Completions as vLLM words them: the seed of the i-th is the seed + i."""
+    choices = []
+    for i in range(body["n"] if count is None else count):
+        number = str(np.random.default_rng(body["seed"] + i).integers(10**9))
+        choice: dict[str, Any] = {"index": i, "finish_reason": "stop"}
+        if "messages" in body:
+            content = [{"token": d, "logprob": -2.0} for d in number]
+            choice |= {"message": {"role": "assistant", "content": number}, "logprobs": {"content": content}}
+        else:
+            choice |= {"text": number, "logprobs": {"token_logprobs": [-2.0] * len(number)}}
+        choices.append(choice)
+    return {"choices": choices}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def engine_for(server: Server, **options: Any) -> OpenAIEngine:
+    made = load_engine("openai", served_model(server.url), context=64, **{"pause": 0.01, **options})
+    assert isinstance(made, OpenAIEngine)
+    return made
+
+
+def requests(count: int, n: int = 4, prompt: Any = "1 + 2") -> list[Request]:
+    return [Request(0, prompt, n * i, n, 1000 * i) for i in range(count)]
+
+
+def draws(engine: OpenAIEngine, wanted: list[Request], sampling: Sampling = PLAIN) -> dict[int, list[Any]]:
+    drawn = list(engine.generate(wanted, sampling))
+    assert Counter(d.request.start for d in drawn) == Counter(r.start for r in wanted)
+    assert all(len(d.completions) == d.request.n for d in drawn)
+    return {d.request.start: d.completions for d in drawn}
+
+
+def test_every_request_comes_back_once_with_its_own_seed_and_many_are_under_way(server: Server) -> None:
+    server.behave = lambda call, body: time.sleep(0.02)  # type: ignore[func-returns-value]
+    found = draws(engine_for(server, concurrency=8), requests(50))
+    assert len({c.text for completions in found.values() for c in completions}) == 200
+    assert 4 <= server.most <= 8
+    assert all(c.logprob == -2.0 * len(c.text) and c.tokens == len(c.text) for c in found[0])
+
+
+def test_every_sampling_field_is_sent(server: Server) -> None:
+    sampling = Sampling(
+        temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.1, max_new_tokens=7, stop=("#",)
+    )
+    found = draws(engine_for(server), requests(1), sampling)
+    (body,) = server.bodies
+    sent = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1, "max_tokens": 7}
+    assert sent.items() <= body.items()
+    assert body["stop"] == ["#"]
+    assert found[0][0].logprob is None  # the server's is of another distribution
+    server.bodies.clear()
+    draws(engine_for(server), requests(1))
+    assert server.bodies[0]["top_k"] == -1
+    assert server.bodies[0]["min_p"] == 0.0
+
+
+def test_messages_go_to_chat_and_token_ids_to_completions(server: Server) -> None:
+    engine = engine_for(server)
+    chat = draws(engine, requests(1, prompt=MESSAGES))
+    draws(engine, requests(1, prompt=[4, 5, 6]))
+    assert server.paths == ["/v1/chat/completions", "/v1/completions"]
+    assert server.bodies[0]["messages"] == MESSAGES
+    assert server.bodies[1]["prompt"] == [4, 5, 6]
+    assert chat[0][0].logprob == -2.0 * len(chat[0][0].text)
+
+
+def test_passing_failures_are_tried_again_and_change_nothing(server: Server) -> None:
+    steady = draws(engine_for(server), requests(20))
+    failures: list[tuple[int, Any]] = [
+        (500, {"error": {"message": "oops"}}),
+        (503, b"busy"),
+        (429, {"error": "slow down"}),
+        (200, b"not json"),
+        (200, {"choices": []}),
+        (200, {"choices": [{"index": 0, "text": "half", "finish_reason": "abort"}]}),
+    ]
+    server.behave = lambda call, body: failures[call % 6] if call % 3 else None
+    assert draws(engine_for(server, retries=10), requests(20)) == steady
+
+
+def test_a_server_that_drops_connections_is_tried_again(server: Server) -> None:
+    found = draws(engine_for(server), requests(1))
+
+    def hang(call: int, body: dict[str, Any]) -> None:
+        if call == 2:
+            time.sleep(1.0)
+
+    server.behave = hang
+    assert draws(engine_for(server, timeout=0.3), requests(1)) == found
+    assert len(server.bodies) == 3
+
+
+def test_what_keeps_failing_is_reported_and_the_rest_comes_back(server: Server) -> None:
+    server.behave = lambda call, body: (500, {"error": {"message": "cursed"}}) if body["seed"] == 3000 else None
+    found = draws(engine_for(server, retries=2), requests(6))
+    assert {c.finish for c in found[12]} == {"error"}
+    assert "cursed" in found[12][0].text
+    assert all(c.finish == "stop" for start in (0, 4, 8, 16, 20) for c in found[start])
+    assert sum(body["seed"] == 3000 for body in server.bodies) == 3
+
+
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_a_server_that_returns_another_count_is_asked_for_the_rest(server: Server, count: int) -> None:
+    server.behave = lambda call, body: (200, answer(body, count))
+    found = draws(engine_for(server), requests(5, n=8))
+    assert len({c.text for completions in found.values() for c in completions}) == 40
+    assert [body["n"] for body in server.bodies if body["seed"] == 0] == [8]
+
+
+def test_a_refusal_stops_at_once_with_the_servers_words(server: Server) -> None:
+    server.behave = lambda call, body: (400, {"error": {"message": "min_p is\nnot known"}})
+    with pytest.raises(EngineError, match=r"HTTP 400: min_p is not known"):
+        draws(engine_for(server), requests(3))
+    server.behave = lambda call, body: (400, {"error": "top_k"}) if "top_k" in body else None
+    draws(engine_for(server, extensions=False), requests(3))
+    with pytest.raises(ConfigError, match="extensions off"):
+        draws(engine_for(server, extensions=False), requests(1), replace(PLAIN, top_k=3))
+
+
+def test_the_server_is_asked_what_it_serves(server: Server) -> None:
+    source = served_model(server.url)
+    assert (source.name, source.weights, source.context) == ("numbers", "server:numbers", 128)
+    assert source.path == f"{server.url}/v1"
+    with pytest.raises(ConfigError, match="does not serve 'other'; it has numbers"):
+        served_model(f"{server.url}/v1", "other")
+    with pytest.raises(EngineError, match="no OpenAI-compatible server"):
+        served_model("http://127.0.0.1:9")
+
+
+def sample(server: Server, folder: Path, *words: str) -> int:
+    arguments = ["--model", server.url, "--task", "countdown", "--task-args", '{"split": "probe", "n": 4}']
+    quick = '{"pause": 0.01, "retries": 1, "concurrency": 4}'
+    short = ["--max-new-tokens", "20"]
+    return main(["sample", *arguments, "--pool", str(folder), "--k", "40", "--engine-args", quick, *short, *words])
+
+
+def test_partial_failures_are_resumed(server: Server, tmp_path: Path, capsys: Any) -> None:
+    assert sample(server, tmp_path / "steady") == 0
+    server.behave = lambda call, body: (500, b"") if call % 5 == 0 or body["seed"] % 4 == 1 else None
+    assert sample(server, tmp_path / "torn") == 2
+    assert "requests failed (HTTP 500: ); the others are kept" in capsys.readouterr().err
+    torn = Pool.open(tmp_path / "torn")
+    assert 0 < torn.read(["index"]).num_rows < 160
+    server.behave = lambda call, body: None
+    assert sample(server, tmp_path / "torn") == 0
+    columns = ["problem_id", "index", "completion"]
+    assert torn.read(columns).to_pylist() == Pool.open(tmp_path / "steady").read(columns).to_pylist()
+    assert torn.duplicates() == 0
+
+
+def test_without_a_tokenizer_the_length_must_be_given(server: Server, tmp_path: Path, capsys: Any) -> None:
+    words = ["--model", server.url, "--task", "countdown", "--task-args", '{"n": 2}', "--pool", str(tmp_path), "--k", "2"]
+    assert main(["sample", *words]) == 2
+    assert "give --max-new-tokens" in capsys.readouterr().err
+
+
+def test_a_cache_in_front_of_a_server_is_noticed(server: Server, tmp_path: Path, capsys: Any) -> None:
+    server.behave = lambda call, body: (200, answer({**body, "seed": len(str(body["prompt"]))}))
+    assert sample(server, tmp_path / "pool") == 2
+    assert "are the same, one by one" in capsys.readouterr().err
+
+
+# vLLM's own server, on the CPU
+
+
+@pytest.fixture(scope="module")
+def vllm_server(lab_base: Path, tmp_path_factory: Any) -> Iterator[str]:
+    import vllm  # noqa: F401  without it these tests must fail, not be skipped
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["--model", str(lab_base), "--served-model-name", "lab", "--dtype", "float32", "--enforce-eager"]
+    env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    log = (tmp_path_factory.mktemp("vllm") / "log").open("w+")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port), "--host", "127.0.0.1", *words],
+        env=env,
+        stdout=log,
+        stderr=log,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            if process.poll() is not None:
+                log.seek(0)
+                pytest.fail(log.read()[-3000:])
+            try:
+                if httpx.get(f"{url}/health").status_code == 200:
+                    break
+            except httpx.TransportError:
+                pass
+            time.sleep(1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.slow
+def test_vllms_own_server_gives_what_the_model_gives(vllm_server: str, lab_base: Path, lab_model: Any) -> None:
+    from offleash.eval.scoring import score
+
+    model, tokenizer = lab_model
+    prompt = tokenizer("3 7 25 = 46:")["input_ids"]
+    engine = OpenAIEngine(served_model(vllm_server, tokenizer=str(lab_base)), context=64)
+    wanted = [Request(0, prompt, 8 * i, 8, 1000 * i) for i in range(16)]
+    found = draws(engine, wanted)
+    completions = [c for start in sorted(found) for c in found[start]]
+    rows = [[*tokenizer(c.text, add_special_tokens=False)["input_ids"], 1] for c in completions]
+    whole = [i for i, c in enumerate(completions) if len(rows[i]) == c.tokens and c.finish == "stop"]
+    assert len(whole) > 100
+    scores = score(model, [prompt] * len(whole), [rows[i] for i in whole])
+    assert np.allclose(scores.logprob_s, [completions[i].logprob for i in whole], atol=1e-3)
+    assert draws(engine, wanted[:4]) == {start: found[start] for start in (0, 8, 16, 24)}
+    text = draws(OpenAIEngine(served_model(vllm_server), context=64), [replace(r, prompt="3 7 25 = 46:") for r in wanted])
+    assert {s: [c.text for c in cs] for s, cs in text.items()} == {s: [c.text for c in cs] for s, cs in found.items()}
+
+
+@pytest.mark.slow
+def test_a_pool_is_drawn_from_vllms_own_server(vllm_server: str, lab_base: Path, tmp_path: Path) -> None:
+    words = ["--task", "countdown", "--task-args", '{"split": "probe", "n": 4}', "--k", "64", "--max-new-tokens", "20"]
+    place = ["--model", vllm_server, "--tokenizer", str(lab_base), "--pool", str(tmp_path / "pool")]
+    assert main(["sample", *place, *words]) == 0
+    pool = Pool.open(tmp_path / "pool")
+    assert pool.is_complete
+    assert pool.spec.template == template_fingerprint(resolve_model("lab").tokenizer)
+    assert 0.1 < pool.hits().correct_p.sum() / 256 < 0.7

@@ -1,0 +1,237 @@
+"""The default engine draws from the model's own distribution, seed by seed, and knows what each draw's chance was."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offleash.eval.draw import draw
+from offleash.eval.engines import ModelSource, Request, load_engine
+from offleash.eval.engines.prompts import prepare_prompts
+from offleash.eval.engines.source import resolve_model
+from offleash.eval.engines.transformers_engine import TransformersEngine
+from offleash.eval.errors import ConfigError
+from offleash.eval.exact import exact_units
+from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.sampling import Sampling
+from offleash.eval.scoring import score
+from offleash.eval.tasks import Problem, load_task
+
+K = 512
+LENGTH = 20
+PLAIN = Sampling(
+    temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=LENGTH, stop=()
+)
+
+
+@pytest.fixture(scope="module")
+def source() -> ModelSource:
+    return resolve_model("lab")
+
+
+@pytest.fixture(scope="module")
+def engine(source: ModelSource) -> TransformersEngine:
+    made = load_engine("transformers", source, context=64)
+    assert isinstance(made, TransformersEngine)
+    return made
+
+
+@pytest.fixture(scope="module")
+def task() -> Any:
+    return load_task("countdown", split="probe", n=16)
+
+
+@pytest.fixture(scope="module")
+def prompts(source: ModelSource, task: Any) -> list[Any]:
+    return prepare_prompts(task.problems, source.tokenizer).prompts
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: Any, engine: Any, task: Any, prompts: Any) -> Pool:
+    spec = PoolSpec(
+        task=task.name,
+        task_version=task.version,
+        problems=problems_fingerprint(task.problems),
+        template="t",
+        model="lab",
+        revision="",
+        weights="w",
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+        max_new_tokens=LENGTH,
+        stop=(),
+        seed=0,
+        k=K,
+        plan={"kind": "fixed"},
+        engine="transformers",
+        dtype="float32",
+    )
+    answers = [task.correct_answers(problem) for problem in task.problems]
+    made = Pool.create(tmp_path_factory.mktemp("pool") / "p", spec, task.problems, answers)
+    draw(made, task, engine, prompts, PLAIN, show=False)
+    return made
+
+
+def one(engine: TransformersEngine, prompt: Any, sampling: Sampling, n: int = 32, seed: int = 1) -> list[Any]:
+    ((_, completions),) = engine.generate([Request(0, prompt, 0, n, seed)], sampling)
+    return completions
+
+
+def ids_of(source: ModelSource, completion: Any) -> list[int]:
+    ids = source.tokenizer(completion.text, add_special_tokens=False)["input_ids"]
+    return [*ids, source.tokenizer.eos_token_id] if completion.finish == "stop" else ids
+
+
+def test_sampled_hits_agree_with_the_exact_probabilities(engine: Any, source: ModelSource, task: Any, pool: Pool) -> None:
+    exact = exact_units(engine.model, source.tokenizer, task, task.problems, max_new_tokens=LENGTH)
+    hits, p = pool.hits().unit_hits, exact.probability_u
+    z = (hits - K * p) / np.sqrt(K * p * (1 - p) + 1e-12)
+    regular = K * p > 5
+    assert regular.sum() > 40
+    assert np.abs(z[regular]).max() < 4.5
+    assert (z[regular] ** 2).sum() == pytest.approx(regular.sum(), abs=4 * math.sqrt(2 * regular.sum()))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 1.3])
+def test_the_log_probability_is_that_of_teacher_forcing(
+    engine: Any, source: ModelSource, prompts: Any, temperature: float
+) -> None:
+    sampling = replace(PLAIN, temperature=temperature)
+    requests = [Request(p, prompts[p], 0, 8, p) for p in range(8)]
+    drawn = list(engine.generate(requests, sampling))
+    rows = [(prompts[r.problem], ids_of(source, c), c) for r, completions in drawn for c in completions]
+    # A special token drawn in the middle is not in the text, and cannot be scored from it.
+    rows = [row for row in rows if len(row[1]) == row[2].tokens]
+    assert len(rows) >= 60
+    scores = score(engine.model, [r[0] for r in rows], [r[1] for r in rows], temperature=temperature)
+    assert np.allclose([c.logprob for _, _, c in rows], scores.logprob_s, atol=1e-4)
+
+
+def test_a_request_gives_the_same_draws_alone_and_among_others(engine: Any, prompts: Any) -> None:
+    requests = [Request(p, prompts[p], 0, 12, 100 + p) for p in range(12)]
+    together = {r.problem: [c.text for c in completions] for r, completions in engine.generate(requests, PLAIN)}
+    for request in requests[::4]:
+        assert [c.text for c in one(engine, request.prompt, PLAIN, 12, request.seed)] == together[request.problem]
+    assert [c.text for c in one(engine, prompts[0], PLAIN, 12, 7)] != together[0]
+
+
+def test_a_request_bigger_than_a_batch_is_cut_and_put_together(source: ModelSource, prompts: Any) -> None:
+    small = TransformersEngine(source, context=64, batch_size=10)
+    requests = [Request(0, prompts[0], 0, 27, 5), Request(1, prompts[1], 0, 4, 6)]
+    drawn = list(small.generate(requests, PLAIN))
+    assert [(r.problem, len(completions)) for r, completions in drawn] == [(0, 27), (1, 4)]
+    assert len({c.text for c in drawn[0].completions}) > 5
+    assert [c.text for c in drawn[0].completions[:10]] != [c.text for c in drawn[0].completions[10:20]]
+    assert list(small.generate(requests, PLAIN)) == drawn
+
+
+def test_truncation_cuts_the_tail_and_the_log_probability_says_so(
+    engine: Any, source: ModelSource, prompts: Any
+) -> None:
+    greedy = one(engine, prompts[0], replace(PLAIN, top_k=1))
+    assert {c.text for c in greedy} == {greedy[0].text}
+    assert all(c.logprob == pytest.approx(0.0, abs=1e-5) for c in greedy)
+    for change in ({"top_p": 0.3}, {"min_p": 0.5}, {"top_k": 2}):
+        cut = one(engine, prompts[0], replace(PLAIN, **change), n=64)
+        assert len({c.text for c in cut}) < len({c.text for c in one(engine, prompts[0], PLAIN, n=64)})
+        full = score(engine.model, [prompts[0]] * 64, [ids_of(source, c) for c in cut]).logprob_s
+        assert np.all(np.array([c.logprob for c in cut]) >= full - 1e-4)
+
+
+def test_a_penalty_changes_what_is_drawn(engine: Any, prompts: Any) -> None:
+    assert one(engine, prompts[0], replace(PLAIN, repetition_penalty=1.5)) != one(engine, prompts[0], PLAIN)
+
+
+def test_a_stop_text_ends_a_completion_and_is_cut_from_it(engine: Any, prompts: Any) -> None:
+    plain, stopped = one(engine, prompts[0], PLAIN), one(engine, prompts[0], replace(PLAIN, stop=("+", "-")))
+    assert any("+" in c.text for c in plain)
+    for whole, cut in zip(plain, stopped, strict=True):
+        # The same draws up to there: the seed is the same.
+        assert cut.text == whole.text.split("+")[0].split("-")[0]
+        assert cut.finish == "stop"
+        assert cut.tokens == (len(cut.text) + 1)
+
+
+def test_a_completion_at_the_length_limit_is_marked(engine: Any, prompts: Any) -> None:
+    short = one(engine, prompts[0], replace(PLAIN, max_new_tokens=3))
+    assert {c.finish for c in short} == {"length"}
+    assert {c.tokens for c in short} == {3}
+
+
+def test_the_models_generation_config_plays_no_part(tmp_path: Path, lab_base: Path, engine: Any, prompts: Any) -> None:
+    for path in lab_base.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    config = '{"temperature": 0.01, "top_k": 1, "do_sample": true, "repetition_penalty": 9.0, "eos_token_id": [1, 5]}'
+    (tmp_path / "generation_config.json").write_text(config)
+    other = resolve_model(str(tmp_path))
+    assert other.end_ids == (1, 5)
+    assert len(other.extra_end_tokens) == 1
+    made = TransformersEngine(replace(other, end_ids=(1,)), context=64)
+    assert one(made, prompts[0], PLAIN) == one(engine, prompts[0], PLAIN)
+    assert other.weights == resolve_model("lab").weights
+
+
+# Prompts
+
+
+CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %} ={% endif %}"
+MESSAGES = [Problem("a", [{"role": "user", "content": "1 2"}], "3"), Problem("b", "1 2", "3")]
+
+
+def test_messages_go_through_the_template_and_text_does_not(source: ModelSource, tmp_path: Path) -> None:
+    tokenizer = resolve_model("lab").tokenizer
+    plain = prepare_prompts(MESSAGES, tokenizer)
+    assert plain.prompts == [tokenizer("1 2\n")["input_ids"], tokenizer("1 2")["input_ids"]]
+    assert plain.template.startswith("plain:")
+    (tmp_path / "chat.jinja").write_text(CHAT)
+    chat = prepare_prompts(MESSAGES, tokenizer, str(tmp_path / "chat.jinja"))
+    assert chat.prompts == [tokenizer("1 2 =")["input_ids"], tokenizer("1 2")["input_ids"]]
+    assert prepare_prompts(MESSAGES, tokenizer).prompts == chat.prompts  # it is the tokenizer's own now
+    assert prepare_prompts(MESSAGES, tokenizer, "plain").prompts == plain.prompts
+    assert len({plain.template, chat.template, prepare_prompts(MESSAGES[1:], source.tokenizer).template}) == 3
+    with_arguments = prepare_prompts(MESSAGES, tokenizer, "auto", {"enable_thinking": False})
+    assert with_arguments.template != chat.template
+
+
+def test_prompts_that_cannot_be_tokenised_are_refused() -> None:
+    tokenizer = resolve_model("lab").tokenizer
+    image = Problem("i", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}], "3")
+    with pytest.raises(ConfigError, match="holds image_url"):
+        prepare_prompts([image], tokenizer)
+    with pytest.raises(ConfigError, match="empty prompt"):
+        prepare_prompts([Problem("e", "", "3")], tokenizer)
+    with pytest.raises(ConfigError, match="no prompt has a chat template"):
+        prepare_prompts(MESSAGES, tokenizer, "auto", {"enable_thinking": False})
+
+
+def test_an_adapter_without_its_model_says_so(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"r": 4}')
+    with pytest.raises(ConfigError, match="does not say which model it adapts"):
+        resolve_model(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_an_adapter_is_put_on_its_model(tmp_path: Path, lab_base: Path, lab_model: Any, engine: Any, prompts: Any) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(lab_base, dtype="float32")
+    adapted = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    adapted.peft_config["default"].base_model_name_or_path = str(lab_base)
+    adapted.save_pretrained(tmp_path)
+    found = resolve_model(str(tmp_path))
+    assert found.adapter == str(tmp_path)
+    assert found.path == str(lab_base)
+    assert found.weights != resolve_model("lab").weights
+    made = TransformersEngine(found, context=64)
+    ids = torch.tensor([prompts[0]])
+    with torch.no_grad():
+        assert torch.allclose(made.model(ids).logits, adapted(ids).logits, atol=1e-4)
+        assert not torch.allclose(made.model(ids).logits, lab_model[0](ids).logits, atol=1e-2)

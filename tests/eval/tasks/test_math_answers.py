@@ -1,0 +1,72 @@
+"""Math problems given as rows: verdicts, statuses, and what they are called."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.tasks.math_answers import NUMBER_STEPS, MathAnswers
+
+ROWS = [
+    {"id": "a", "problem": "1+1?", "answer": "2", "level": 3},
+    {"id": "b", "problem": "half?", "answer": "\\frac{1}{2}"},
+]
+
+
+@pytest.fixture
+def task() -> Iterator[MathAnswers]:
+    made = MathAnswers("small", ROWS)
+    yield made
+    made.verifier.close()
+
+
+def test_gold_scores_and_wrong_does_not(task: MathAnswers) -> None:
+    for problem in task.problems:
+        right, wrong = task.verify([problem] * 2, [task.gold_completion(problem), "\\boxed{77}"])
+        assert (right.correct, right.status, right.step) == (True, "ok", "boxed")
+        assert (wrong.correct, wrong.status, wrong.answer) == (False, "ok", "77")
+        assert task.correct_answers(problem) == (right.answer,)
+
+
+def test_every_case_has_its_status(task: MathAnswers) -> None:
+    completions = ["\\boxed{2}", "two", "two and so on", "<think>\\boxed{2}", "\\boxed{2} and so on"]
+    cut = [False, False, True, True, True]
+    verdicts = task.verify([task.problems[0]] * 5, completions, cut)
+    assert [(v.answer, v.correct, v.status) for v in verdicts] == [
+        ("2", True, "ok"),
+        (None, False, "no_answer"),
+        (None, False, "truncated"),
+        (None, False, "truncated"),
+        ("2", True, "ok"),
+    ]
+
+
+def test_classes_merge_spellings_and_right_answers_share_the_golds(task: MathAnswers) -> None:
+    spellings = ["0.5", "1/2", ".50", "\\dfrac12", "0.25", "1/4"]
+    verdicts = task.verify([task.problems[1]] * 6, [f"\\boxed{{{spelling}}}" for spelling in spellings])
+    assert [verdict.answer for verdict in verdicts] == ["1/2"] * 4 + ["1/4"] * 2
+    assert [verdict.correct for verdict in verdicts] == [True] * 4 + [False] * 2
+
+
+def test_prompts_fields_and_version(task: MathAnswers) -> None:
+    assert task.problems[0].prompt[0]["role"] == "user"  # type: ignore[index]
+    assert "\\boxed" in task.problems[0].prompt[0]["content"]  # type: ignore[index]
+    assert task.problems[0].meta == {"level": 3}
+    plain = MathAnswers("small", ROWS, chat=False, instruction="")
+    assert plain.problems[0].prompt == "1+1?"
+    assert plain.version == task.version
+    assert MathAnswers("small", ROWS, steps=NUMBER_STEPS).version != task.version
+
+
+def test_prose_is_read_only_when_asked(task: MathAnswers) -> None:
+    loose = MathAnswers("small", ROWS, steps=NUMBER_STEPS)
+    assert task.verify([task.problems[0]], ["The answer is 2."])[0].status == "no_answer"
+    verdict = loose.verify([loose.problems[0]], ["The answer is 2."])[0]
+    assert (verdict.correct, verdict.step) == (True, "phrase")
+
+
+def test_bad_rows_are_refused() -> None:
+    with pytest.raises(ConfigError, match="lacks answer"):
+        MathAnswers("bad", [{"id": "a", "problem": "?"}])
+    with pytest.raises(ConfigError, match="repeated problem ids"):
+        MathAnswers("bad", [ROWS[0], ROWS[0]])

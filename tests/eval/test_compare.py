@@ -1,0 +1,689 @@
+"""A comparison says what a hand count says, at the draws that both sides have, and refuses what cannot be compared."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offleash.eval.compare import Settings, compare, find_policies, find_side
+from offleash.eval.comparison import Comparison, PolicyResult, Scope, Support
+from offleash.eval.entropy import answer_entropy, answer_entropy_corrected
+from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.examples import cut_text, prompt_text
+from offleash.eval.noise import noise_test
+from offleash.eval.paired import Reader, pair
+from offleash.eval.passk import pass_at_k
+from offleash.eval.plans import stopped_noise_test, stopped_pass_at_k
+from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.support import METRICS, dynamics, floor
+from offleash.eval.tally import tally
+from offleash.eval.tasks.base import Problem
+
+FAST = Settings(draws=100, examples=3)
+
+
+def make_problems(count: int, domains: Sequence[str] = ()) -> list[Problem]:
+    meta = [{"domain": domains[i % len(domains)]} if domains else {} for i in range(count)]
+    return [Problem(f"p{i}", f"{i} + {i} =", str(2 * i), meta[i]) for i in range(count)]
+
+
+def make_spec(problems: Sequence[Problem], k: int, **changes: Any) -> PoolSpec:
+    spec = PoolSpec(
+        task="sums",
+        task_version="1",
+        problems=problems_fingerprint(problems),
+        template="t",
+        model="m",
+        revision="",
+        weights="w",
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+        max_new_tokens=8,
+        stop=(),
+        seed=0,
+        k=k,
+        plan={"kind": "fixed"},
+        engine="transformers",
+        dtype="float32",
+    )
+    return replace(spec, **changes)
+
+
+def pool_of_hits(path: Path, hits: Sequence[int], n: int, problems: Sequence[Problem], **changes: Any) -> Pool:
+    """The first `hits` of a problem's n draws are correct, the others wrong."""
+    pool = Pool.create(path, make_spec(problems, n, **{"weights": str(path), **changes}), problems)
+    problem_r, index_r = np.divmod(np.arange(len(hits) * n), n)
+    correct_r = index_r < np.asarray(hits)[problem_r]
+    pool.append(
+        {
+            "problem_id": [problems[p].id for p in problem_r],
+            "index": index_r,
+            "answer": [problems[p].gold if c else "wrong" for p, c in zip(problem_r, correct_r, strict=True)],
+            "correct": correct_r,
+            "status": ["ok"] * len(problem_r),
+        }
+    )
+    return pool
+
+
+def random_rows(problems: Sequence[Problem], k: int, seed: int, rate: float = 0.2) -> dict[str, list[Any]]:
+    """Samples of every (problem, index), with everything an engine may store."""
+    rng = np.random.default_rng(seed)
+    rows: dict[str, list[Any]] = {
+        name: []
+        for name in (
+            "problem_id",
+            "index",
+            "answer",
+            "correct",
+            "status",
+            "tokens",
+            "logprob",
+            "base_logprob",
+            "entropy",
+        )
+    }
+    for p, problem in enumerate(problems):
+        for index in range(k):
+            correct = bool(rng.random() < rate * (p % 4))
+            answer = problem.gold if correct else [None, "w1", "w2", "w3"][rng.integers(4)]
+            tokens = int(rng.integers(1, 20))
+            scored = index % 2 == 0
+            row = (
+                problem.id,
+                index,
+                answer,
+                correct,
+                "ok" if answer is not None else ["no_answer", "truncated"][rng.integers(2)],
+                tokens,
+                -tokens * rng.random() if scored else None,
+                -tokens * rng.random() if scored else None,
+                rng.random() if scored else None,
+            )
+            for name, value in zip(rows, row, strict=True):
+                rows[name].append(value)
+    return rows
+
+
+def random_pool(
+    path: Path, problems: Sequence[Problem], k: int, seed: int, **changes: Any
+) -> tuple[Pool, dict[str, Any]]:
+    pool = Pool.create(path, make_spec(problems, k, **{"weights": str(seed), **changes}), problems)
+    rows = random_rows(problems, k, seed)
+    half = len(rows["index"]) // 2
+    pool.append({name: values[half:] for name, values in rows.items()})
+    pool.append({name: values[:half] for name, values in rows.items()})
+    return pool, rows
+
+
+def compared(base: Path, *policies: Path, settings: Settings = FAST, **options: Any) -> Comparison:
+    sides = [side for path in policies for side in find_policies(path)]
+    return compare(find_side([base]), sides, settings=settings, **options)
+
+
+def one(comparison: Comparison) -> PolicyResult:
+    (result,) = comparison.policies
+    return result
+
+
+def cells(support: Support) -> tuple[int, ...]:
+    """P, E, S, O as the paper orders them."""
+    return tuple(round(support.estimates[name].value) for name in ("preserved", "expanded", "shrunk", "out"))
+
+
+# Numbers.
+
+
+def test_support_equals_a_hand_count_at_both_thresholds(tmp_path: Path) -> None:
+    base, policy = [9, 5, 3, 1, 0, 0, 4], [9, 0, 6, 0, 1, 0, 5]
+    problems = make_problems(7)
+    pool_of_hits(tmp_path / "b", base, 10, problems)
+    pool_of_hits(tmp_path / "p", policy, 10, problems)
+    scope = one(compared(tmp_path / "b", tmp_path / "p")).overall
+    assert scope.one_unit
+    assert (scope.problems, scope.k_min, scope.k_max, scope.rows_k) == (7, 10, 10, 10)
+    for level in (scope.units, scope.problem_level):
+        assert cells(level.any_hit) == (3, 1, 2, 1)
+        assert level.stable is not None
+        assert cells(level.stable) == (1, 2, 1, 3)
+        test = noise_test(base, policy, 10, 10)
+        assert level.any_hit.shrunk.expected == pytest.approx(test.shrunk.expected)
+        assert level.any_hit.shrunk.excess == pytest.approx(2 - test.shrunk.expected)
+        assert level.any_hit.expanded.p == pytest.approx(test.expanded.p)
+        assert level.any_hit.floor == floor(10)
+        estimates = level.any_hit.estimates
+        assert [estimates[m].value for m in METRICS] == pytest.approx([3 / 5, 1 / 4, 6 / 17, -1 / 6])
+        assert all(e.low <= e.value <= e.high and e.n == 7 for e in estimates.values())
+    curves = scope.curves
+    assert curves.ks == (1, 2, 4, 8, 10)
+    expected = pass_at_k(base, np.full(7, 10), curves.ks).mean(axis=0)
+    assert [e.value for e in curves.base] == pytest.approx(expected.tolist())
+    assert curves.difference[0].value == pytest.approx((22 - 21) / 70)
+    assert curves.state == "base_ahead"
+
+
+def test_samples_table_and_perplexity_equal_a_plain_loop(tmp_path: Path) -> None:
+    problems = make_problems(6)
+    _, base = random_pool(tmp_path / "b", problems, 12, seed=1)
+    _, policy = random_pool(tmp_path / "p", problems, 12, seed=2)
+    scope = one(compared(tmp_path / "b", tmp_path / "p")).overall
+
+    def by_problem(rows: dict[str, Any], name: str) -> list[list[Any]]:
+        values = np.array(rows[name], dtype=object).reshape(6, 12)
+        return [[v for v in row if v is not None or name == "answer"] for row in values]
+
+    for side, rows in (("base", base), ("policy", policy)):
+        got = {name: getattr(contrast, side) for name, contrast in scope.rows.items()}
+        counts = [Counter(answers) for answers in by_problem(rows, "answer")]
+        assert got["avg"].value == pytest.approx(np.mean(rows["correct"]))
+        assert got["tokens"].value == pytest.approx(np.mean(rows["tokens"]))
+        assert got["token_entropy"].value == pytest.approx(np.mean([np.mean(v) for v in by_problem(rows, "entropy")]))
+        plain, corrected = (
+            np.mean([measure(list(c.values())) for c in counts])
+            for measure in (answer_entropy, answer_entropy_corrected)
+        )
+        assert got["answer_entropy"].value == pytest.approx(plain)
+        assert got["answer_entropy_corrected"].value == pytest.approx(corrected)
+        votes = []
+        for problem, count in zip(problems, counts, strict=True):
+            count.pop(None, None)
+            best = [answer for answer, times in count.items() if times == max(count.values())]
+            votes.append((problem.gold in best) / len(best))
+        assert got["majority"].value == pytest.approx(np.mean(votes))
+        for status in ("no_answer", "truncated", "timeout"):
+            assert got[status].value == pytest.approx(rows["status"].count(status) / 72)
+    nll = [
+        np.mean([-lp / t for lp, t in zip(logps, tokens, strict=True) if lp is not None])
+        for logps, tokens in zip(
+            np.array(policy["base_logprob"], object).reshape(6, 12), np.reshape(policy["tokens"], (6, 12)), strict=True
+        )
+    ]
+    under_base = next(row for row in scope.perplexity if (row.drawn_by, row.under) == ("policy", "base"))
+    assert under_base.estimates["all"].value == pytest.approx(math.exp(np.mean(nll)))
+    assert under_base.estimates["all"].n == 6
+
+
+def test_units_and_problems_are_told_apart(tmp_path: Path) -> None:
+    problems = make_problems(2)
+    for name, answers in (("b", ["x", "y", "x", "x"]), ("p", ["x", "x", "x", "z"])):
+        pool = Pool.create(tmp_path / name, make_spec(problems, 4, weights=name), problems, [("x", "y", "z"), ("x",)])
+        pool.append([Sample("p0", i, answer, True, "ok") for i, answer in enumerate(answers)])
+        pool.append([Sample("p1", i, "no", False, "ok") for i in range(4)])
+    result = one(compared(tmp_path / "b", tmp_path / "p"))
+    assert not result.overall.one_unit
+    assert cells(result.overall.units.any_hit) == (1, 1, 1, 1)
+    assert cells(result.overall.problem_level.any_hit) == (1, 0, 0, 1)
+    assert (result.lost.units, result.lost.problems, result.gained.units) == (1, 0, 1)
+    assert result.lost.examples[0].change.answer == "y"
+    assert not result.lost.examples[0].whole_problem
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+def test_a_tally_of_first_draws_is_that_of_a_pool_with_only_those(tmp_path: Path, limit: int | None) -> None:
+    problems = make_problems(5)
+    pool, rows = random_pool(tmp_path / "a", problems, 20, seed=3)
+    limit_p = np.array([3, 20, 1, limit or 20, 9])
+    short = Pool.create(tmp_path / "b", make_spec(problems, 20, weights="short"), problems)
+    kept = [i for i, (p, index) in enumerate(zip(rows["problem_id"], rows["index"], strict=True))
+            if index < limit_p[int(p[1:])]]  # fmt: skip
+    short.append({name: [values[i] for i in kept] for name, values in rows.items()})
+    got, expected = tally(pool, limit_p), tally(short)
+    assert got.hits.correct_p.tolist() == expected.hits.correct_p.tolist()
+    assert got.hits.n_p.tolist() == limit_p.tolist()
+    assert got.status_ps.tolist() == expected.status_ps.tolist()
+    assert got.sum_pv == pytest.approx(expected.sum_pv)
+    assert sorted(zip(got.class_problem, got.class_count, got.class_correct, strict=True)) == sorted(
+        zip(expected.class_problem, expected.class_count, expected.class_correct, strict=True)
+    )
+
+
+# The paper's rows, through pools that have their counts.
+
+TABLE_6 = {  # set: (domain, P, E, S, O, SRR, NDR, SDS, NSCR)
+    "AIME2024": ("Math", 25, 0, 3, 2, 0.893, 0.0, 0.0, -0.107),
+    "AIME2025": ("Math", 20, 2, 4, 4, 0.833, 0.091, 0.164, -0.077),
+    "AMC23": ("Math", 40, 0, 0, 0, 1.0, 0.0, 0.0, 0.0),
+    "MATH500": ("Math", 497, 0, 1, 2, 0.998, 0.0, 0.0, -0.002),
+    "Minerva": ("Math", 173, 0, 22, 77, 0.887, 0.0, 0.0, -0.113),
+    "Olympiad": ("Math", 600, 3, 26, 46, 0.958, 0.005, 0.010, -0.037),
+    "SimpleQA": ("Non-Math", 75, 3, 26, 329, 0.743, 0.038, 0.073, -0.221),
+    "LiveBench-R": ("Non-Math", 94, 0, 6, 0, 0.940, 0.0, 0.0, -0.060),
+    "LiveBench-C": ("Non-Math", 67, 5, 13, 43, 0.838, 0.069, 0.128, -0.094),
+    "LiveBench-L": ("Non-Math", 10, 2, 3, 35, 0.769, 0.167, 0.274, -0.067),
+    "SciBench": ("Non-Math", 616, 10, 35, 31, 0.946, 0.016, 0.031, -0.038),
+    "LCBv5": ("Non-Math", 129, 10, 21, 163, 0.860, 0.072, 0.133, -0.069),
+    "LCBv6": ("Non-Math", 54, 1, 3, 73, 0.947, 0.018, 0.036, -0.034),
+}
+AGGREGATE_6 = {  # SRR, NDR, SDS, NSCR
+    "Math": (0.960, 0.0037, 0.0073, -0.036),
+    "Non-Math": (0.907, 0.0288, 0.0558, -0.064),
+    "overall": (0.936, 0.0148, 0.0291, -0.049),
+}
+TABLE_4 = {  # step: set -> (pass@256 of the policy in %, P, E, S, O)
+    30: {"AIME24": (80.00, 24, 0, 1, 5), "AIME25": (70.00, 19, 2, 2, 7), "Olympiad": (86.67, 572, 13, 22, 68)},
+    150: {"AIME24": (80.00, 24, 0, 1, 5), "AIME25": (73.33, 19, 3, 2, 6), "Olympiad": (85.48, 567, 10, 27, 71)},
+    300: {"AIME24": (73.33, 22, 0, 3, 5), "AIME25": (66.67, 18, 2, 3, 7), "Olympiad": (79.70, 533, 5, 61, 76)},
+}
+# As printed, but for AIME25 at step 300: the paper has -.042 (and SRR .864) where its own counts give -.043 (.857).
+NSCR_4 = {30: (-0.040, 0.000, -0.015), 150: (-0.040, 0.042, -0.028), 300: (-0.120, -0.043, -0.093)}
+
+
+def hits_of_counts(p: int, e: int, s: int, o: int) -> tuple[list[int], list[int]]:
+    return [2] * p + [0] * e + [1] * s + [0] * o, [1] * p + [2] * e + [0] * (s + o)
+
+
+def values(support: Support) -> list[float]:
+    return [support.estimates[metric].value for metric in METRICS]
+
+
+def test_table_6_of_the_paper_by_task_domain_and_overall(tmp_path: Path) -> None:
+    for name, (domain, *counts) in TABLE_6.items():
+        problems = make_problems(sum(counts[:4]), [domain])
+        base, policy = hits_of_counts(*counts[:4])
+        pool_of_hits(tmp_path / "base" / name, base, 2, problems, task=name)
+        pool_of_hits(tmp_path / "rl" / name, policy, 2, problems, task=name)
+    result = one(compared(tmp_path / "base", tmp_path / "rl"))
+    for scope in result.tasks:
+        _, *counts = TABLE_6[scope.name]
+        assert cells(scope.problem_level.any_hit) == tuple(counts[:4])
+        assert values(scope.problem_level.any_hit) == pytest.approx(counts[4:], abs=6e-4)
+    assert {scope.name: scope.problems for scope in result.domains} == {"Math": 1547, "Non-Math": 1857}
+    for scope in (*result.domains, result.overall):
+        assert values(scope.problem_level.any_hit) == pytest.approx(AGGREGATE_6[scope.name], abs=6e-4)
+    assert cells(result.overall.problem_level.any_hit) == (2400, 36, 163, 805)
+
+
+def test_table_4_of_the_paper_as_a_series_of_checkpoints(tmp_path: Path) -> None:
+    for step, sets in TABLE_4.items():
+        for name, (_, *counts) in sets.items():
+            problems = make_problems(sum(counts))
+            # The base's support is the same at every step only in number; which problems those are is free.
+            policy = [1] * (counts[0]) + [0] * counts[2] + [1] * counts[1] + [0] * counts[3]
+            pool_of_hits(tmp_path / "run" / f"step-{step:06d}" / name, policy, 2, problems, task=name)
+            base = [1] * (counts[0] + counts[2]) + [0] * (counts[1] + counts[3])
+            if step == 30:
+                pool_of_hits(tmp_path / "base" / name, base, 2, problems, task=name)
+    comparison = compared(tmp_path / "base", tmp_path / "run")
+    assert [result.side.step for result in comparison.policies] == [30, 150, 300]
+    for result in comparison.policies:
+        assert result.side.step is not None
+        for scope, nscr in zip(result.tasks, NSCR_4[result.side.step], strict=True):
+            percent, *counts = TABLE_4[result.side.step][scope.name]
+            assert cells(scope.problem_level.any_hit) == tuple(counts)
+            assert scope.problem_level.any_hit.estimates["nscr"].value == pytest.approx(nscr, abs=6e-4)
+            assert 100 * scope.curves.policy[-1].value == pytest.approx(percent, abs=6e-3)
+
+
+# Nothing changed, so nothing is found.
+
+
+def test_a_pool_against_itself_shows_no_change(tmp_path: Path) -> None:
+    random_pool(tmp_path / "b", make_problems(8), 16, seed=4)
+    result = one(compared(tmp_path / "b", tmp_path / "b"))
+    scope = result.overall
+    assert cells(scope.units.any_hit)[1:3] == (0, 0)
+    assert scope.units.any_hit.shrunk.p == 1
+    assert scope.curves.state == "equal"
+    assert math.isnan(scope.curves.crossing.value)
+    assert all(row.difference.value == 0 for row in scope.rows.values() if row.difference.n)
+    assert (result.lost.units, result.gained.units) == (0, 0)
+
+
+def test_two_pools_of_one_model_show_change_but_no_excess(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rate_p = rng.beta(0.3, 2, 300)
+    problems = make_problems(300)
+    for name in ("b", "p"):
+        pool_of_hits(tmp_path / name, rng.binomial(32, rate_p).tolist(), 32, problems)
+    support = one(compared(tmp_path / "b", tmp_path / "p")).overall.units.any_hit
+    assert min(cells(support)[1:3]) > 5  # noise alone looks like change
+    for noise in (support.shrunk, support.expanded):
+        assert abs(noise.excess) < 3 * math.sqrt(noise.expected)
+        assert noise.p > 0.01
+
+
+def test_a_planted_loss_is_found(tmp_path: Path) -> None:
+    problems = make_problems(40)
+    pool_of_hits(tmp_path / "b", [8] * 30 + [0] * 10, 32, problems)
+    pool_of_hits(tmp_path / "p", [20] * 20 + [0] * 20, 32, problems)
+    result = one(compared(tmp_path / "b", tmp_path / "p"))
+    assert result.overall.units.any_hit.shrunk.p < 1e-6
+    assert result.overall.curves.state == "crosses"
+    assert 1 < result.overall.curves.crossing.value < 8
+    assert result.sensitivity[0].observed == dynamics([8] * 30 + [0] * 10, [20] * 20 + [0] * 20)
+    assert [row.eps for row in result.sensitivity] == [2.0**-j for j in range(6, 0, -1)]
+    assert result.sensitivity[-1].observed.preserved == 0
+
+
+# Budgets.
+
+
+def same_support(one_scope: Scope, other: Scope) -> None:
+    assert one_scope.units.any_hit == other.units.any_hit
+    assert one_scope.problem_level == other.problem_level
+    assert one_scope.rows == other.rows
+
+
+@pytest.mark.parametrize("longer", ["base", "policy"])
+def test_unequal_budgets_compare_the_first_draws_and_use_all_for_pass_at_k(tmp_path: Path, longer: str) -> None:
+    problems = make_problems(8)
+    k = {"b": 16 if longer == "base" else 8, "p": 8 if longer == "base" else 16}
+    for seed, name in enumerate(k):
+        rows = random_rows(problems, 16, seed)
+        for folder, budget in ((name, k[name]), (f"{name}-short", 8)):
+            pool = Pool.create(tmp_path / folder, make_spec(problems, budget, weights=name), problems)
+            keep = [i for i, index in enumerate(rows["index"]) if index < budget]
+            pool.append({column: [values[i] for i in keep] for column, values in rows.items()})
+    comparison = compared(tmp_path / "b", tmp_path / "p")
+    scope = one(comparison).overall
+    short = one(compared(tmp_path / "b-short", tmp_path / "p-short")).overall
+    same_support(scope, short)
+    assert (scope.k_min, scope.rows_k, scope.curves.ks) == (8, 8, (1, 2, 4, 8, 16))
+    assert "the first 8 of each" in comparison.notes[0]
+    long, other = (
+        (scope.curves.base, scope.curves.policy) if longer == "base" else (scope.curves.policy, scope.curves.base)
+    )
+    hits = Pool.open(tmp_path / ("b" if longer == "base" else "p")).hits()
+    assert [e.value for e in long] == pytest.approx(pass_at_k(hits.correct_p, hits.n_p, scope.curves.ks).mean(axis=0))
+    assert math.isnan(other[-1].value)
+    assert math.isfinite(scope.curves.crossing.value) or scope.curves.state in ("not_overtaken", "equal")
+
+
+def test_k_asks_for_the_first_draws_only(tmp_path: Path) -> None:
+    problems = make_problems(6)
+    random_pool(tmp_path / "b", problems, 12, seed=1)
+    random_pool(tmp_path / "p", problems, 12, seed=2)
+    scope = one(compared(tmp_path / "b", tmp_path / "p", k=5)).overall
+    assert (scope.k_max, scope.rows_k, scope.curves.ks[-1]) == (5, 5, 12)
+    assert cells(scope.problem_level.any_hit) == tuple(
+        getattr(
+            dynamics(Pool.open(tmp_path / "b").hits(5).correct_p, Pool.open(tmp_path / "p").hits(5).correct_p), name
+        )
+        for name in ("preserved", "expanded", "shrunk", "out")
+    )
+    with pytest.raises(PoolError, match="k must be at least 1"):
+        compared(tmp_path / "b", tmp_path / "p", k=0)
+
+
+def test_incomplete_pools_compare_what_is_there_and_say_what_is_missing(tmp_path: Path) -> None:
+    problems = make_problems(3)
+    base = Pool.create(tmp_path / "b", make_spec(problems, 10, weights="b"), problems)
+    policy = Pool.create(tmp_path / "p", make_spec(problems, 10, weights="p"), problems)
+    # p0: the base lacks draws 0 and 3, and the policy has six draws, so its first six are 1, 2, 4, 5, 6, 7.
+    base.append([Sample("p0", i, "0", i in (8, 9), "ok") for i in (1, 2, 4, 5, 6, 7, 8, 9)])
+    policy.append([Sample("p0", i, "0", i == 4, "ok") for i in range(6)])
+    base.append([Sample("p1", i, "2", True, "ok") for i in range(10)])
+    policy.append([Sample("p1", i, "2", True, "ok") for i in range(10)])
+    base.append([Sample("p2", i, "2", True, "ok") for i in range(10)])
+    comparison = compared(tmp_path / "b", tmp_path / "p")
+    scope = one(comparison).overall
+    assert (scope.problems, scope.k_min, scope.k_max) == (2, 6, 10)
+    assert cells(scope.problem_level.any_hit) == (1, 1, 0, 0)  # the base's hits on p0 are not among its first six
+    assert scope.curves.ks == (1, 2, 4, 6, 8)
+    text = "\n".join(comparison.warnings)
+    assert "b, sums: INCOMPLETE, 2 of 30 draws (6.7%) are missing, in 1 of 3 problems" in text
+    assert "p, sums: INCOMPLETE, 14 of 30 draws" in text
+    assert "p, sums: 1 problems have no draw at all and are left out" in text
+
+
+def stopped_pool(path: Path, problems: Sequence[Problem], rows: dict[str, list[Any]], successes: int, cap: int) -> Pool:
+    """What a plan that stops at `successes` keeps of the rows."""
+    pool = Pool.create(
+        path, make_spec(problems, cap, weights=str(path), plan={"kind": "until", "successes": successes}), problems
+    )
+    kept, hits = [], Counter[str]()
+    for i, (problem, correct) in enumerate(zip(rows["problem_id"], rows["correct"], strict=True)):
+        if hits[problem] < successes:
+            kept.append(i)
+            hits[problem] += correct
+    pool.append({name: [values[i] for i in kept] for name, values in rows.items()})
+    return pool
+
+
+def test_adaptive_plans_use_the_estimators_of_the_stopped_experiment(tmp_path: Path) -> None:
+    problems = make_problems(12)
+    pools = [
+        stopped_pool(tmp_path / name, problems, random_rows(problems, 24, seed), 2, 24)
+        for seed, name in enumerate(("b", "p"))
+    ]
+    comparison = compared(tmp_path / "b", tmp_path / "p")
+    scope = one(comparison).overall
+    hits = [pool.hits() for pool in pools]
+    assert cells(scope.units.any_hit)[0] == dynamics(hits[0].correct_p, hits[1].correct_p).preserved
+    test = stopped_noise_test(*((h.n_p, h.correct_p) for h in hits), successes=2, cap=24)
+    assert scope.units.any_hit.shrunk.p == pytest.approx(test.shrunk.p)
+    expected = stopped_pass_at_k(hits[0].n_p, hits[0].correct_p, scope.curves.ks, successes=2, cap=24).mean(axis=0)
+    assert [e.value for e in scope.curves.base] == pytest.approx(expected.tolist())
+    assert scope.units.stable is None  # two successes cannot tell five hits
+    assert scope.k_min == scope.k_max == 24
+    assert one(comparison).sensitivity == ()
+    assert "until 2 successes, at most 24 draws" in comparison.notes[0]
+    assert not comparison.warnings
+
+
+def test_an_adaptive_pool_against_a_fixed_one_is_decided_as_two_fixed_ones(tmp_path: Path) -> None:
+    problems = make_problems(12)
+    rows = [random_rows(problems, 24, seed) for seed in (0, 1)]
+    stopped_pool(tmp_path / "until", problems, rows[0], 5, 24)
+    for name, of_pool in zip(("fixed", "policy"), rows, strict=True):
+        Pool.create(tmp_path / name, make_spec(problems, 24, weights=name), problems).append(of_pool)
+    mixed = one(compared(tmp_path / "until", tmp_path / "policy")).overall.problem_level
+    fixed = one(compared(tmp_path / "fixed", tmp_path / "policy")).overall.problem_level
+    assert cells(mixed.any_hit) == cells(fixed.any_hit)
+    assert mixed.stable is not None
+    assert fixed.stable is not None
+    assert cells(mixed.stable) == cells(fixed.stable)
+
+
+def test_an_unfinished_adaptive_pool_is_compared_as_far_as_every_problem_goes(tmp_path: Path) -> None:
+    problems = make_problems(2)
+    for name in ("b", "p"):
+        plan = {"kind": "until", "successes": 1}
+        pool = Pool.create(tmp_path / name, make_spec(problems, 32, weights=name, plan=plan), problems)
+        pool.append([Sample("p0", 0, "0", True, "ok")])
+        pool.append([Sample("p1", i, "no", False, "ok") for i in range(32 if name == "b" else 8)])
+    comparison = compared(tmp_path / "b", tmp_path / "p")
+    assert one(comparison).overall.k_max == 8
+    assert any("INCOMPLETE, 1 of 2 problems are unfinished" in text for text in comparison.warnings)
+
+
+# What is refused, and what is only said.
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "forcible"),
+    [
+        ("task", "products", False),
+        ("task_version", "2", False),
+        ("template", "u", True),
+        ("temperature", 0.6, True),
+        ("top_p", 0.95, True),
+        ("top_k", 20, True),
+        ("max_new_tokens", 9, True),
+        ("stop", ("x",), True),
+    ],
+)
+def test_other_settings_are_refused_by_name(tmp_path: Path, field: str, value: Any, forcible: bool) -> None:
+    problems = make_problems(2)
+    pool_of_hits(tmp_path / "b", [1, 0], 2, problems)
+    pool_of_hits(tmp_path / "p", [1, 0], 2, problems, **{field: value})
+    with pytest.raises(PoolError, match=f"{field}: "):
+        compared(tmp_path / "b", tmp_path / "p")
+    if forcible:
+        (warning,) = compared(tmp_path / "b", tmp_path / "p", force=True).warnings
+        assert warning.startswith(f"FORCED although {field}: ")
+        assert repr(value) in warning
+    else:
+        with pytest.raises(PoolError, match=f"{field}: "):
+            compared(tmp_path / "b", tmp_path / "p", force=True)
+
+
+def test_other_problems_or_other_listed_answers_are_refused(tmp_path: Path) -> None:
+    pool_of_hits(tmp_path / "b", [1, 0], 2, make_problems(2))
+    pool_of_hits(tmp_path / "p", [1, 0, 0], 2, make_problems(3))
+    with pytest.raises(PoolError, match="problems: "):
+        compared(tmp_path / "b", tmp_path / "p", force=True)
+    problems = make_problems(2)
+    Pool.create(tmp_path / "q", make_spec(problems, 2, weights="q"), problems, [("0",), ("2",)])
+    with pytest.raises(PoolError, match="correct answers listed"):
+        compared(tmp_path / "b", tmp_path / "q", force=True)
+
+
+def test_weights_seed_and_budget_may_differ_and_engines_are_noted(tmp_path: Path) -> None:
+    problems = make_problems(2)
+    pool_of_hits(tmp_path / "b", [1, 0], 2, problems)
+    pool_of_hits(tmp_path / "p", [1, 0], 3, problems, weights="v", seed=9)
+    assert compared(tmp_path / "b", tmp_path / "p").warnings == ()
+    pool_of_hits(tmp_path / "q", [1, 0], 2, problems, engine="vllm")
+    assert compared(tmp_path / "b", tmp_path / "q").warnings == ("engine: 'transformers' -> 'vllm' (q)",)
+    pool_of_hits(tmp_path / "r", [1, 0], 2, problems, weights=str(tmp_path / "b"))
+    assert "may be the same" in compared(tmp_path / "b", tmp_path / "r").warnings[0]
+
+
+def test_what_the_verifier_could_not_judge_is_said(tmp_path: Path) -> None:
+    problems = make_problems(1)
+    for name in ("b", "p"):
+        pool = Pool.create(tmp_path / name, make_spec(problems, 4, weights=name), problems)
+        statuses = ["ok", "timeout", "error", "ok"] if name == "p" else ["ok"] * 4
+        pool.append([Sample("p0", i, "0", status == "ok", status) for i, status in enumerate(statuses)])
+    comparison = compared(tmp_path / "b", tmp_path / "p")
+    assert "p, sums: 2 samples (50.00%) could not be judged" in comparison.warnings[0]
+    assert one(comparison).overall.rows["timeout"].policy.value == 0.25
+
+
+def test_pools_without_a_draw_in_common_are_refused(tmp_path: Path) -> None:
+    problems = make_problems(1)
+    pool_of_hits(tmp_path / "b", [1], 2, problems)
+    Pool.create(tmp_path / "p", make_spec(problems, 2, weights="p"), problems)
+    with pytest.raises(PoolError, match="no problem with draws on both sides"):
+        compared(tmp_path / "b", tmp_path / "p")
+    with pytest.raises(ConfigError, match="nothing to compare"):
+        compare(find_side([tmp_path / "b"]), [])
+
+
+# Folders.
+
+
+def test_folders_are_paired_by_task_and_what_is_left_over_is_said(tmp_path: Path) -> None:
+    problems = make_problems(2)
+    for name in ("x", "y", "only-base"):
+        pool_of_hits(tmp_path / "base" / name, [1, 0], 2, problems, task=name)
+    for name in ("y", "x", "only-policy"):
+        pool_of_hits(tmp_path / "rl" / name, [1, 1], 2, problems, task=name)
+    comparison = compared(tmp_path / "base", tmp_path / "rl")
+    result = one(comparison)
+    assert [scope.name for scope in result.tasks] == ["x", "y"]
+    assert result.overall.problems == 4
+    assert "task 'only-base' is only in base: left out" in comparison.warnings
+    assert "task 'only-policy' is only in rl: left out" in comparison.warnings
+    named = compare(
+        find_side([tmp_path / "base" / "x", tmp_path / "base" / "y"]),
+        [find_side([tmp_path / "rl" / "x", tmp_path / "rl" / "y"])],
+        settings=FAST,
+    )
+    assert repr(one(named).overall.units) == repr(result.overall.units)
+    assert named.base.label == "x + y"
+
+
+def test_a_run_of_pools_is_a_series_in_the_order_of_its_steps(tmp_path: Path) -> None:
+    problems = make_problems(2)
+    pool_of_hits(tmp_path / "base", [1, 0], 2, problems)
+    for step in (1000, 50, 200):
+        pool_of_hits(tmp_path / "run" / "pools" / f"step-{step}", [1, 1], 2, problems)
+    comparison = compared(tmp_path / "base", tmp_path / "run")
+    assert [result.side.step for result in comparison.policies] == [50, 200, 1000]
+    again = compared(tmp_path / "base", tmp_path / "run" / "pools" / "step-50")
+    assert repr(one(again).overall) == repr(comparison.policies[0].overall)  # its neighbours do not matter
+    with pytest.raises(PoolError, match=r"has 3 pools of task 'sums' \(step-1000, step-200, step-50\)"):
+        compared(tmp_path / "run", tmp_path / "base")
+
+
+def test_labels_that_are_the_same_get_more_of_their_path(tmp_path: Path) -> None:
+    problems = make_problems(1)
+    for name in ("base", "a/pools/step-5", "b/pools/step-5"):
+        pool_of_hits(tmp_path / name, [1], 2, problems)
+    comparison = compared(tmp_path / "base", tmp_path / "a/pools/step-5", tmp_path / "b/pools/step-5")
+    assert [result.side.label for result in comparison.policies] == ["a/pools/step-5", "b/pools/step-5"]
+
+
+def test_what_is_no_pool_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PoolError, match="does not exist"):
+        find_side([tmp_path / "nowhere"])
+    with pytest.raises(PoolError, match="holds none"):
+        find_policies(tmp_path)
+
+
+# Lost and gained, with something to read.
+
+
+def test_examples_show_a_hit_and_the_first_draw_of_the_other_side(tmp_path: Path) -> None:
+    problems = make_problems(5)
+    hits = {"b": [0, 2, 6, 1, 3], "p": [4, 2, 0, 0, 3]}
+    for name, of_side in hits.items():
+        pool = Pool.create(tmp_path / name, make_spec(problems, 8, weights=name), problems)
+        for start in (0, 4):  # two parts, hits last
+            pool.append(
+                [
+                    Sample(f"p{p}", i, "a", i >= 8 - of_side[p], "ok", completion=f"{name} p{p} draw {i}")
+                    for p in range(5)
+                    for i in range(start, start + 4)
+                ]
+            )
+    result = one(compared(tmp_path / "b", tmp_path / "p"))
+    assert [e.change.problem_id for e in result.lost.examples] == ["p2", "p3"]
+    assert (result.lost.units, result.lost.problems) == (2, 2)
+    first, second = result.lost.examples
+    assert (first.base_text, first.policy_text) == ("b p2 draw 2", "p p2 draw 0")
+    assert (second.base_text, second.policy_text) == ("b p3 draw 7", "p p3 draw 0")
+    assert (second.change.base_hits, second.change.base_n, second.change.policy_hits) == (1, 8, 0)
+    (gained,) = result.gained.examples
+    assert (gained.base_text, gained.policy_text, gained.gold) == ("b p0 draw 0", "p p0 draw 4", "0")
+    fewer = one(compared(tmp_path / "b", tmp_path / "p", settings=FAST._replace(examples=1)))
+    assert (fewer.lost.units, len(fewer.lost.examples)) == (2, 1)
+
+
+def test_texts_are_cut_in_the_middle_and_images_are_named_not_shown() -> None:
+    text = cut_text("a" * 3000 + "z" * 3000, 100)
+    assert text.startswith("a" * 50 + "\n[... 5900 characters left out ...]\n")
+    assert text.endswith("z" * 50)
+    image = {"type": "image_url", "image_url": "data:image/png;base64," + "A" * 1000}
+    assert prompt_text([{"role": "user", "content": [image, {"type": "text", "text": "what?"}]}]) == (
+        "user: [image_url] what?"
+    )
+
+
+def test_domains_come_from_the_metadata(tmp_path: Path) -> None:
+    problems = make_problems(6, ["algebra", "logic"])
+    pool_of_hits(tmp_path / "b", [1, 1, 1, 1, 0, 0], 2, problems)
+    pool_of_hits(tmp_path / "p", [1, 0, 1, 0, 1, 0], 2, problems)
+    result = one(compared(tmp_path / "b", tmp_path / "p"))
+    assert {scope.name: cells(scope.units.any_hit) for scope in result.domains} == {
+        "algebra": (2, 1, 0, 0),
+        "logic": (0, 0, 2, 1),
+    }
+
+
+def test_the_pair_of_readers_keeps_index_order_with_gaps(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    problems = make_problems(4)
+    readers, drawn = [], []
+    for name in ("b", "p"):
+        pool = Pool.create(tmp_path / name, make_spec(problems, 12, weights=name), problems)
+        indices = [sorted(rng.choice(12, size=rng.integers(1, 13), replace=False).tolist()) for _ in problems]
+        pool.append([Sample(f"p{p}", i, "x", bool((i * 7 + p) % 3 == 0), "ok") for p in range(4) for i in indices[p]])
+        readers.append(Reader(pool))
+        drawn.append(indices)
+    paired = pair(*readers)
+    for p in range(4):
+        k = min(len(drawn[0][p]), len(drawn[1][p]))
+        for arm, indices in zip((paired.base, paired.policy), drawn, strict=True):
+            assert arm.n_p[p] == k
+            assert arm.correct_p[p] == sum((i * 7 + p) % 3 == 0 for i in indices[p][:k])

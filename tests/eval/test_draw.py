@@ -1,0 +1,523 @@
+"""The loop draws exactly what a plan lacks, whatever happens to it, and notices draws that cannot be independent."""
+
+import os
+import random
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offleash.eval.blocks import Block, Ledger, block_seed, round_ends
+from offleash.eval.cli import main
+from offleash.eval.draw import PATIENCE, draw
+from offleash.eval.engines.base import Completion, Drawn, Request
+from offleash.eval.errors import ConfigError, EngineError, PoolError, VerifyError
+from offleash.eval.plans import stopped_pass_at_k
+from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.repeats import Coins, block_log_chance
+from offleash.eval.sampling import Sampling
+from offleash.eval.tasks.base import Problem, Verdict
+
+SAMPLING = Sampling(
+    temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=8, stop=()
+)
+
+
+class Coin:
+    """A task whose problem "p7" is solved by 7 in 20 completions of the engine below; its answer is the completion."""
+
+    name, version = "coin", "1"
+
+    def __init__(self, n: int = 6) -> None:
+        self.problems = [Problem(f"p{i}", f"{i}:", "yes") for i in range(n)]
+
+    def verify(self, problems: Any, completions: Any, truncated: Any = None) -> list[Verdict]:
+        return [Verdict(text, text.startswith("yes"), "ok") for text in completions]
+
+    def correct_answers(self, problem: Problem) -> None:
+        return None
+
+
+class CoinEngine:
+    """Draws from a numpy generator seeded with the request's seed; `names` ways to say yes and as many to say no."""
+
+    name = "coin"
+
+    def __init__(self, block: int = 16, names: int = 1000, logprobs: bool = True, shuffled: bool = False) -> None:
+        self.block, self.names, self.logprobs, self.shuffled = block, names, logprobs, shuffled
+        self.drawn: list[tuple[int, int, int]] = []
+
+    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
+        waiting = list(requests)
+        if self.shuffled:
+            random.Random(5).shuffle(waiting)
+        for request in waiting:
+            self.drawn.append((request.problem, request.start, request.n))
+            yield Drawn(request, self.completions(request, request.seed))
+
+    def completions(self, request: Request, seed: int) -> list[Completion]:
+        rng = np.random.default_rng(seed)
+        rate = rate_of(request.problem)
+        says = ["yes" if x < rate else "no" for x in rng.random(request.n)]
+        chance = {"yes": rate / self.names, "no": (1 - rate) / self.names}
+        logps = [float(np.log(chance[word])) if self.logprobs else None for word in says]
+        names = rng.integers(self.names, size=request.n)
+        return [Completion(f"{w}{i}", 2, logp, "stop") for w, i, logp in zip(says, names, logps, strict=True)]
+
+    def close(self) -> None:
+        pass
+
+
+def rate_of(problem: int) -> float:
+    return (problem % 20) / 20
+
+
+def make_pool(folder: Path, task: Any, k: int = 64, successes: int | None = None, seed: int = 0) -> Pool:
+    spec = PoolSpec(
+        task=task.name,
+        task_version=task.version,
+        problems=problems_fingerprint(task.problems),
+        template="t",
+        model="m",
+        revision="",
+        weights="w",
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+        max_new_tokens=8,
+        stop=(),
+        seed=seed,
+        k=k,
+        plan={"kind": "fixed"} if successes is None else {"kind": "until", "successes": successes},
+        engine="coin",
+        dtype="float32",
+    )
+    return Pool.open_or_create(folder, spec, task.problems)
+
+
+def fill(pool: Pool, task: Any, engine: Any, **settings: Any) -> Any:
+    prompts = [[1, 2, 3]] * len(task.problems)
+    return draw(pool, task, engine, prompts, SAMPLING, show=False, **{"save_every": 0.0, **settings})
+
+
+def content(pool: Pool) -> list[dict[str, Any]]:
+    return Pool.open(pool.path).read(["problem_id", "index", "answer", "correct", "tokens", "logprob", "completion"]).to_pylist()
+
+
+# What is drawn
+
+
+def test_blocks_are_what_is_missing_in_index_order_cut_at_multiples_of_the_block_size(tmp_path: Path) -> None:
+    task = Coin(2)
+    pool = make_pool(tmp_path, task, k=40)
+    pool.append({"problem_id": ["p0"] * 17, "index": list(range(17)), "answer": ["a"] * 17, "correct": [False] * 17, "status": ["ok"] * 17})  # fmt: skip
+    assert Ledger(pool).blocks(40, 16) == [
+        Block(1, 0, 16), Block(1, 16, 16), Block(0, 17, 15), Block(0, 32, 8), Block(1, 32, 8)
+    ]  # fmt: skip
+    assert Ledger(pool).blocks(17, 16) == [Block(1, 0, 16), Block(1, 16, 1)]
+
+
+def test_a_blocks_seed_is_its_own() -> None:
+    seeds = {block_seed(s, f"p{p}", start) for s in range(3) for p in range(50) for start in range(0, 1024, 16)}
+    assert len(seeds) == 3 * 50 * 64
+    assert max(seeds) < 2**52
+
+
+def test_a_fixed_plan_draws_every_index_once_and_then_nothing(tmp_path: Path) -> None:
+    task, engine = Coin(), CoinEngine()
+    pool = make_pool(tmp_path, task, k=70)
+    totals = fill(pool, task, engine)
+    assert pool.is_complete
+    assert pool.duplicates() == 0
+    assert totals.samples == 6 * 70
+    assert totals.pass_at_1 == pytest.approx(pool.hits().correct_p.mean() / 70)
+    assert fill(pool, task, CoinEngine()).samples == 0
+    assert [start for _, start, _ in engine.drawn] == sorted(start for _, start, _ in engine.drawn)
+
+
+def test_lost_parts_are_drawn_again_and_come_out_the_same(tmp_path: Path) -> None:
+    task = Coin()
+    pool = make_pool(tmp_path, task, k=64)
+    fill(pool, task, CoinEngine())
+    before = content(pool)
+    parts = sorted(tmp_path.glob("samples-*.parquet"))
+    assert len(parts) > 10
+    for path in parts[1::3]:
+        path.unlink()
+    engine = CoinEngine()
+    fill(Pool.open(tmp_path), task, engine)
+    assert content(pool) == before
+    assert len(engine.drawn) == len(parts[1::3])
+
+
+# A plan that stops early
+
+
+def test_rounds_double() -> None:
+    assert round_ends(200, 5) == [32, 64, 128, 200]
+    assert round_ends(200, None) == [200]
+    assert round_ends(8, 1) == [8]
+
+
+def test_a_pool_that_stops_early_holds_the_stopped_experiment_and_nothing_more(tmp_path: Path) -> None:
+    task = Coin(20)
+    whole, stopped = make_pool(tmp_path / "whole", task, k=256), make_pool(tmp_path / "stopped", task, 256, successes=3)
+    fill(whole, task, CoinEngine())
+    totals = fill(stopped, task, CoinEngine())
+    correct_pk = np.array([row["correct"] for row in content(whole)]).reshape(20, 256)
+    for p, drawn in enumerate(stopped.hits().n_p):
+        wins = np.flatnonzero(correct_pk[p])
+        assert drawn == (wins[2] + 1 if len(wins) >= 3 else 256)
+    draws, wins = stopped.hits().n_p, stopped.hits().correct_p
+    expected = stopped_pass_at_k(draws, wins, [1], successes=3, cap=256).mean()  # refuses what no such plan leaves
+    assert totals.pass_at_1 == pytest.approx(expected)
+    kept = {(row["problem_id"], row["index"]): row for row in content(whole)}
+    assert all(kept[row["problem_id"], row["index"]] == row for row in content(stopped))
+
+
+def test_which_completion_comes_back_first_changes_nothing(tmp_path: Path) -> None:
+    task = Coin(20)
+    pools = [make_pool(tmp_path / name, task, 256, successes=3) for name in ("ordered", "shuffled")]
+    for pool, shuffled in zip(pools, (False, True), strict=True):
+        fill(pool, task, CoinEngine(shuffled=shuffled))
+    assert content(pools[0]) == content(pools[1])
+
+
+def test_pass_at_k_of_stopped_pools_is_unbiased_where_a_plain_share_is_not(tmp_path: Path) -> None:
+    task, runs = Coin(20), 40
+    found, shares = [], []
+    for seed in range(runs):
+        pool = make_pool(tmp_path / str(seed), task, 64, successes=2, seed=seed)
+        fill(pool, task, CoinEngine(), save_every=1e9)
+        hits = pool.hits()
+        found.append(stopped_pass_at_k(hits.n_p, hits.correct_p, [1, 4], successes=2, cap=64))
+        shares.append(hits.correct_p / hits.n_p)
+    rate = np.array([rate_of(p) for p in range(20)])
+    for column, k in enumerate((1, 4)):
+        truth = 1 - (1 - rate) ** k
+        spread = np.sqrt(truth * (1 - truth) / runs)  # at most: an estimate between 0 and 1
+        error = np.array(found)[:, :, column].mean(0) - truth
+        assert np.all(np.abs(error) <= 4.5 * spread + 1e-9)
+        assert abs(error.mean()) < 4 * np.sqrt((spread**2).sum()) / 20
+    bias = np.array(shares).mean(0) - rate
+    assert bias.mean() > 4 * np.sqrt((rate * (1 - rate) / runs).sum()) / 20
+
+
+class Broken(CoinEngine):
+    """Fails on chosen (problem, start)."""
+
+    def __init__(self, at: set[tuple[int, int]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.at = at
+
+    def completions(self, request: Request, seed: int) -> list[Completion]:
+        if (request.problem, request.start) in self.at:
+            return [Completion("the server is gone", None, None, "error")] * request.n
+        return super().completions(request, seed)
+
+
+@pytest.mark.parametrize("successes", [None, 3])
+def test_requests_that_fail_are_reported_and_drawn_later(tmp_path: Path, successes: int | None) -> None:
+    task = Coin(20)
+    good, torn = (make_pool(tmp_path / name, task, 64, successes) for name in ("good", "torn"))
+    fill(good, task, CoinEngine(shuffled=True))
+    with pytest.raises(EngineError, match=r"2 of \d+ requests failed \(the server is gone\)"):
+        fill(torn, task, Broken({(1, 0), (2, 16)}, shuffled=True))
+    assert 0 < len(content(torn)) < len(content(good))
+    fill(torn, task, CoinEngine(shuffled=True))
+    assert content(torn) == content(good)
+
+
+def test_an_engine_that_always_fails_stops_the_run_soon(tmp_path: Path) -> None:
+    task, engine = Coin(20), Broken({(p, s) for p in range(1, 20) for s in range(0, 256, 16)})
+    pool = make_pool(tmp_path, task, k=256)
+    with pytest.raises(EngineError, match=f"{PATIENCE} requests failed in a row"):
+        fill(pool, task, engine)
+    assert len(engine.drawn) == PATIENCE + 1
+    assert len(content(pool)) == 16
+
+
+def test_a_short_count_is_never_silent(tmp_path: Path) -> None:
+    class Short(CoinEngine):
+        def completions(self, request: Request, seed: int) -> list[Completion]:
+            return super().completions(request, seed)[:-1]
+
+    task = Coin()
+    with pytest.raises(EngineError, match="gave 15 completions where 16 were asked for"):
+        fill(make_pool(tmp_path, task), task, Short())
+
+
+def test_an_interrupt_keeps_what_was_drawn(tmp_path: Path) -> None:
+    class Interrupted(CoinEngine):
+        def completions(self, request: Request, seed: int) -> list[Completion]:
+            if len(self.drawn) == 8:
+                raise KeyboardInterrupt
+            return super().completions(request, seed)
+
+    task = Coin()
+    pool = make_pool(tmp_path, task)
+    with pytest.raises(KeyboardInterrupt):
+        fill(pool, task, Interrupted(), save_every=1e9)
+    assert len(content(pool)) == 7 * 16
+
+
+def test_a_failing_verifier_stops_the_run_and_its_verdicts_are_not_kept(tmp_path: Path) -> None:
+    class Sick(Coin):
+        def verify(self, problems: Any, completions: Any, truncated: Any = None) -> list[Verdict]:
+            return [Verdict(None, False, "timeout") for _ in completions]
+
+    task = Sick()
+    pool = make_pool(tmp_path, task)
+    with pytest.raises(VerifyError, match="the verifier failed on"):
+        fill(pool, task, CoinEngine(), save_every=1e9)
+    assert content(pool) == []
+
+
+# Draws that cannot be independent
+
+
+class SameSeed(CoinEngine):
+    """The bug that turns pass@k into pass@1: every block of a problem with the same seed."""
+
+    def completions(self, request: Request, seed: int) -> list[Completion]:
+        return super().completions(request, request.problem)
+
+
+class Cached(CoinEngine):
+    """A proxy that answers all copies of a prompt with one completion."""
+
+    def completions(self, request: Request, seed: int) -> list[Completion]:
+        return super().completions(request, seed)[:1] * request.n
+
+
+class HalfSame(CoinEngine):
+    """Every other draw of a block is the first block's."""
+
+    def completions(self, request: Request, seed: int) -> list[Completion]:
+        mine, first = super().completions(request, seed), super().completions(request, request.problem)
+        return [a if i % 2 else b for i, (a, b) in enumerate(zip(mine, first, strict=True))]
+
+
+@pytest.mark.parametrize("logprobs", [True, False])
+def test_a_block_that_comes_twice_stops_the_run(tmp_path: Path, logprobs: bool) -> None:
+    task = Coin()
+    pool = make_pool(tmp_path, task)
+    with pytest.raises(EngineError, match="draws 16 to 31 are the same, one by one, as those from 0 on"):
+        fill(pool, task, SameSeed(logprobs=logprobs))
+    assert {row["index"] for row in content(pool)} <= set(range(16))
+
+
+def test_a_block_that_was_drawn_before_a_restart_stops_the_run_too(tmp_path: Path) -> None:
+    task = Coin()
+    pool = make_pool(tmp_path, task)
+    fill_first = Broken({(p, s) for p in range(6) for s in range(16, 64, 16)})
+    fill_first.completions = lambda request, seed: Broken.completions(fill_first, request, request.problem)  # type: ignore[method-assign]
+    with pytest.raises(EngineError, match="failed"):
+        fill(pool, task, fill_first)
+    assert len(content(pool)) == 6 * 16
+    with pytest.raises(EngineError, match="as those from 0 on"):
+        fill(Pool.open(tmp_path), task, SameSeed())
+
+
+@pytest.mark.parametrize("engine", [Cached(), HalfSame()])
+def test_repeats_beyond_chance_stop_the_run(tmp_path: Path, engine: CoinEngine) -> None:
+    task = Coin()
+    pool = make_pool(tmp_path, task, k=256)
+    with pytest.raises(EngineError, match="repeat beyond chance"):
+        fill(pool, task, engine)
+    assert len(content(pool)) < 6 * 48
+
+
+@pytest.mark.parametrize("names", [1, 3, 1000])
+@pytest.mark.parametrize("logprobs", [True, False])
+def test_honest_draws_raise_no_alarm_however_few_the_answers(tmp_path: Path, names: int, logprobs: bool) -> None:
+    task = Coin(20)
+    pool = make_pool(tmp_path, task, k=512)
+    fill(pool, task, CoinEngine(names=names, logprobs=logprobs), save_every=0.05)
+    assert pool.is_complete
+
+
+def test_the_alarm_knows_the_chance_of_a_repeat() -> None:
+    rng = np.random.default_rng(0)
+    coins = Coins()
+    for _ in range(200):
+        draws = rng.integers(4, size=65)
+        coins.add(draws[1:] == draws[:-1], np.full(64, np.log(0.25)))
+    assert coins.expected == pytest.approx(200 * 16)
+    assert abs(coins.seen - coins.expected) < 4 * np.sqrt(coins.variance)
+    digests = np.array([1, 1, 2, 3], dtype=np.uint64)
+    assert block_log_chance(digests, np.full(4, np.nan)) == pytest.approx(np.log(0.5 * 0.5 * 0.25 * 0.25))
+    assert block_log_chance(digests, np.array([-1.0, -1.0, -2.0, -3.0])) == -7.0
+
+
+# Killed at random moments, on the real engine
+
+LIVES = textwrap.dedent(
+    """
+    import os, random, signal, sys, time
+    from offleash.eval.commands import sample
+    from offleash.eval.engines import find_engine
+
+    folder, kills = sys.argv[1], int(sys.argv[2])
+    find_engine("transformers")  # imported once; nothing is computed before the fork
+    arguments = ["--model", "lab", "--task", "countdown", "--task-args", '{"split": "probe", "n": 5}', "--k", "128",
+                 "--max-new-tokens", "20", "--save-every", "0.2"]
+
+    def life(name):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(sample.main([*arguments, "--pool", os.path.join(folder, name)]))
+        return pid
+
+    assert os.waitpid(life("whole"), 0)[1] == 0
+    rng = random.Random(int(sys.argv[3]))
+    died = 0
+    while died < kills:
+        pid = life("torn")
+        time.sleep(rng.uniform(0.3, 1.5))
+        os.kill(pid, signal.SIGKILL)
+        if os.waitpid(pid, 0)[1] != signal.SIGKILL:
+            break  # it was done before
+        died += 1
+    print("killed", died, "parts", len([f for f in os.listdir(os.path.join(folder, "torn")) if f.startswith("samples")]))
+    assert os.waitpid(life("torn"), 0)[1] == 0
+    """
+)
+
+
+def run_lives(folder: Path, kills: int, seed: int) -> str:
+    script = folder / "lives.py"
+    script.write_text(LIVES)
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder), str(kills), str(seed)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_killed_again_and_again_a_run_ends_with_the_very_same_pool(tmp_path: Path) -> None:
+    said = run_lives(tmp_path, kills=3, seed=random.randrange(10**6))
+    assert int(said.split("killed ")[1].split()[0]) >= 1
+    whole, torn = Pool.open(tmp_path / "whole"), Pool.open(tmp_path / "torn")
+    assert torn.is_complete
+    assert torn.duplicates() == 0
+    assert content(torn) == content(whole)
+
+
+# The command
+
+
+def lab(folder: Path, *words: str, problems: int = 3) -> int:
+    arguments = ["--model", "lab", "--task", "countdown", "--task-args", f'{{"split": "probe", "n": {problems}}}']
+    return main(["sample", *arguments, "--pool", str(folder), "--k", "8", "--max-new-tokens", "20", *words])
+
+
+def test_the_command_fills_a_pool_says_how_and_finds_it_complete(tmp_path: Path, capsys: Any) -> None:
+    assert lab(tmp_path / "pool") == 0
+    said = capsys.readouterr().out
+    assert "temperature 1.0, top_p 1.0, top_k 0" in said
+    assert "drew 24 samples" in said
+    assert Pool.open(tmp_path / "pool").is_complete
+    assert lab(tmp_path / "pool") == 0
+    assert "nothing to draw" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["--temperature", "0.7"], "temperature: 1.0 -> 0.7"),
+        (["--seed", "1"], "seed: 0 -> 1"),
+        (["--stop", "x"], "stop: "),
+        (["--plan", "until"], "plan: "),
+        (["--limit", "2"], "problems: "),
+        (["--dtype", "bfloat16"], "dtype: 'float32' -> 'bfloat16'"),
+        (["--end-token", "<pad>"], "stop: "),
+    ],
+)
+def test_a_pool_drawn_otherwise_is_refused_naming_the_field(
+    tmp_path: Path, capsys: Any, words: list[str], field: str
+) -> None:
+    pool = make_lab_pool_once(tmp_path.parent / "one")
+    capsys.readouterr()
+    assert lab(pool, *words) == 2
+    error = capsys.readouterr().err
+    assert field in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def make_lab_pool_once(folder: Path) -> Path:
+    if not (folder / "pool.json").exists():
+        assert lab(folder) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "no/such-model"], "cannot read the config of model 'no/such-model'"),
+        (["--model", "http://127.0.0.1:9/v1"], "no OpenAI-compatible server at http://127.0.0.1:9/v1"),
+        (["--engine", "vlm"], "did you mean vllm?"),
+        (["--engine", "openai"], "needs a server's URL"),
+        (["--engine-args", '{"batch": 1}'], "its options are: batch_size, device"),
+        (["--template-args", "[1]"], "must be a JSON object"),
+        (["--ids", "nope"], "the task has no problem 'nope'"),
+        (["--temperature", "0"], "temperature must be above 0"),
+        (["--max-new-tokens", "4000"], "leaves 113 of the model's 128"),
+        (["--end-token", "ab"], "'ab' is not one token"),
+        (["--template", "missing.jinja"], "cannot be read"),
+        (["--plan", "until", "--successes", "0"], "until at least one success"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path, capsys: Any, words: list[str], said: str) -> None:
+    assert lab(tmp_path / "pool", *words) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "file").write_text("")
+    assert lab(tmp_path / "file" / "pool") == 2
+    assert "cannot make a pool" in capsys.readouterr().err
+
+
+def test_several_tasks_get_a_pool_each_and_problems_can_be_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from offleash.eval.tasks.countdown import Countdown\n"
+        "class Four(Countdown):\n    name = 'countdown/four'\n"
+        "    def __init__(self): super().__init__(split='probe', n=5, numbers=4)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["--model", "lab", "--task", "countdown", "mine:Four", "--pool", str(tmp_path / "pools"), "--k", "4"]
+    arguments = ["--task-args", '{"split": "probe", "n": 3}', "--task-args", "{}", "--limit", "2"]
+    assert main(["sample", *words, *arguments, "--max-new-tokens", "20"]) == 0
+    pools = [Pool.open(tmp_path / "pools" / name) for name in ("countdown", "countdown-four")]
+    assert [len(pool.problem_ids) for pool in pools] == [2, 2]
+    assert all(pool.is_complete for pool in pools)
+
+
+def test_a_setting_out_of_range_is_refused() -> None:
+    for change in ({"top_p": 0.0}, {"top_k": -1}, {"min_p": 1.0}, {"max_new_tokens": 0}, {"stop": ("",)}):
+        with pytest.raises(ConfigError):
+            replace(SAMPLING, **change)  # type: ignore[arg-type]
+
+
+def test_a_pool_of_an_unknown_plan_is_refused(tmp_path: Path) -> None:
+    task = Coin()
+    pool = make_pool(tmp_path, task)
+    pool.spec.plan["kind"] = "whenever"  # type: ignore[index]
+    with pytest.raises((ConfigError, PoolError), match="plan must be"):
+        Ledger(pool)

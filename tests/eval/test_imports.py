@@ -1,0 +1,333 @@
+"""Samples of other tools come in whole or not at all, each format by its columns, and go out again unchanged."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from offleash.eval import cli
+from offleash.eval.commands.export_samples import export_samples
+from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.import_formats import Reading
+from offleash.eval.imports import Source, import_samples
+from offleash.eval.pool import Pool
+from offleash.eval.tasks import load_task
+
+
+def jsonl(path: Path, rows: list[Any]) -> Path:
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8"
+    )
+    return path
+
+
+def parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def contents(pool: Pool) -> tuple[Any, ...]:
+    names = ["problem_id", "index", "completion", "answer", "correct", "status", "step", "tokens", "logprob", "entropy"]
+    return pool.read(names).to_pylist(), pool.problems, pool.answers
+
+
+MESSAGES = [{"role": "user", "content": "What is 2 + 2?"}]
+NATIVE: list[dict[str, Any]] = [
+    {
+        "problem_id": "p/1", "index": 0, "completion": "It is \\boxed{4}", "answer": "4", "correct": True, "tokens": 9,
+        "logprob": -3.25, "entropy": 0.5, "step": "boxed", "prompt": MESSAGES, "gold": "4", "meta": {"domain": "math"},
+    },
+    {"problem_id": "p/1", "index": 2, "completion": "\ud83d\ude00 \u0000 é", "answer": None, "correct": False},
+    {"problem_id": "p/2", "index": 0, "answer": "b*a", "correct": 1, "prompt": "a b:", "all_answers": ["a*b", "b*a"]},
+    {"problem_id": "p/2", "index": 1, "answer": None, "correct": 0.0, "status": "truncated"},
+]  # fmt: skip
+
+
+def test_verdicts_are_taken_as_given(tmp_path: Path) -> None:
+    made = import_samples(jsonl(tmp_path / "in.jsonl", NATIVE), tmp_path / "pool")
+    assert (made.format, made.problems, made.samples, made.fewest, made.most, made.correct) == (
+        "offleash",
+        2,
+        4,
+        2,
+        2,
+        2,
+    )
+    pool = Pool.open(tmp_path / "pool")
+    assert (pool.spec.k, pool.spec.task, pool.spec.temperature) == (3, "imported", -1.0)
+    rows, problems, answers = contents(pool)
+    assert [(row["problem_id"], row["index"], row["status"]) for row in rows] == [
+        ("p/1", 0, "ok"),
+        ("p/1", 2, "no_answer"),
+        ("p/2", 0, "ok"),
+        ("p/2", 1, "truncated"),
+    ]
+    assert rows[0]["logprob"] == -3.25
+    assert rows[1]["completion"] == "\U0001f600 \x00 é"
+    assert (problems[0].prompt, problems[0].gold, problems[0].meta) == (MESSAGES, "4", {"domain": "math"})
+    assert answers == [None, ("a*b", "b*a")]
+    hits = pool.hits()
+    assert hits.correct_p.tolist() == [1, 1]
+    assert hits.unit_hits.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("target", ["out.jsonl", "out.parquet", "out"])
+def test_import_export_import_is_a_round_trip(target: str, tmp_path: Path) -> None:
+    import_samples(jsonl(tmp_path / "in.jsonl", NATIVE), tmp_path / "first")
+    first = Pool.open(tmp_path / "first")
+    assert export_samples(first, tmp_path / target) == 4
+    import_samples(tmp_path / target, tmp_path / "second")
+    assert contents(Pool.open(tmp_path / "second")) == contents(first)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["first", "in.jsonl", "second", target])
+
+
+def test_the_exported_folder_is_a_dataset(tmp_path: Path) -> None:
+    from datasets import load_from_disk
+
+    import_samples(jsonl(tmp_path / "in.jsonl", NATIVE), tmp_path / "pool")
+    export_samples(Pool.open(tmp_path / "pool"), tmp_path / "set", prompts=False)
+    data = load_from_disk(str(tmp_path / "set"))
+    assert len(data) == 4
+    assert "prompt" not in data.column_names
+    assert data[2]["all_answers"] == ["a*b", "b*a"]
+    assert json.loads((tmp_path / "set" / "pool.json").read_text())["format"] == 1
+    with pytest.raises(ConfigError, match="exists"):
+        export_samples(Pool.open(tmp_path / "pool"), tmp_path / "set")
+    with pytest.raises(ConfigError, match="ends in"):
+        export_samples(Pool.open(tmp_path / "pool"), tmp_path / "set.csv")
+
+
+def test_index_is_counted_per_problem_where_it_is_not_given(tmp_path: Path) -> None:
+    rows = [{"problem_id": name, "answer": "1", "correct": True} for name in ("a", "b", "a", "a")]
+    made = import_samples(jsonl(tmp_path / "in.jsonl", rows), tmp_path / "pool")
+    assert (made.fewest, made.most) == (1, 3)
+    assert [row["index"] for row in contents(Pool.open(tmp_path / "pool"))[0]] == [0, 1, 2, 0]
+
+
+GARBAGE = [
+    ("{torn", "line 2 is no JSON"),
+    ("[1]", "line 2 is no JSON object"),
+    ('"text"', "line 2 is no JSON object"),
+    ({"completion": "x", "correct": True}, "line 2 has no problem_id"),
+    ({"problem_id": "", "correct": True}, "line 2 problem_id is missing"),
+    ({"problem_id": "a"}, "line 2 has neither completion nor answer nor correct"),
+    ({"problem_id": "a", "answer": "1"}, r"line 2 has no verdict \(correct\)"),
+    ({"problem_id": "a", "answer": "1", "correct": "yes"}, "line 2 correct must be true or false, got 'yes'"),
+    ({"problem_id": "a", "answer": "1", "correct": 0.5}, "line 2 correct must be true or false"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "index": -1}, "line 2 index must be a whole number"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "index": 1.5}, "line 2 index must be a whole number"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "index": 0}, "line 1 has no index, others have"),
+    ({"problem_id": "a", "answer": ["1"], "correct": True}, "line 2 answer must be text"),
+    ({"problem_id": "a", "completion": {"x": 1}, "correct": True}, "line 2 completion must be text"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "status": "fine"}, "line 2 status must be one of ok"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "tokens": "9"}, "line 2 tokens must be a whole number"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "logprob": "x"}, "line 2 logprob must be a number"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "gold": "2"}, "line 2 gives problem 'a' another gold"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "meta": "{x"}, "line 2 Expecting property name"),
+    (b"\xff\xfe", "line 2 is no JSON"),
+]
+
+
+@pytest.mark.parametrize(("bad", "message"), GARBAGE)
+def test_bad_lines_are_named_and_nothing_is_written(bad: Any, message: str, tmp_path: Path) -> None:
+    first = json.dumps({"problem_id": "a", "answer": "1", "correct": True, "gold": "1"}).encode()
+    second = bad if isinstance(bad, bytes) else (bad if isinstance(bad, str) else json.dumps(bad)).encode()
+    (tmp_path / "in.jsonl").write_bytes(first + b"\n" + second + b"\n")
+    with pytest.raises(ConfigError, match=message):
+        import_samples(tmp_path / "in.jsonl", tmp_path / "pool")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_repeated_draws_and_many_bad_lines(tmp_path: Path) -> None:
+    rows = [{"problem_id": "a", "index": i, "answer": "1", "correct": True} for i in (0, 1, 0)]
+    with pytest.raises(ConfigError, match="line 3 repeats problem 'a', index 0 of line 1"):
+        import_samples(jsonl(tmp_path / "in.jsonl", rows), tmp_path / "pool")
+    with pytest.raises(ConfigError, match=r"25 of 26 lines cannot be used, nothing was imported: .*; and 15 more"):
+        import_samples(jsonl(tmp_path / "in.jsonl", [rows[0], *(["{"] * 25)]), tmp_path / "pool")
+
+
+def test_files_and_folders_that_cannot_be_used(tmp_path: Path) -> None:
+    good = jsonl(tmp_path / "in.jsonl", NATIVE)
+    with pytest.raises(ConfigError, match="cannot read"):
+        import_samples(tmp_path / "none.jsonl", tmp_path / "pool")
+    with pytest.raises(ConfigError, match="holds no sample"):
+        import_samples(jsonl(tmp_path / "empty.jsonl", []), tmp_path / "pool")
+    with pytest.raises(ConfigError, match=r"has the columns text, which are those of no known format.*lm-eval"):
+        import_samples(jsonl(tmp_path / "strange.jsonl", [{"text": "x"}]), tmp_path / "pool")
+    import_samples(good, tmp_path / "pool")
+    with pytest.raises(PoolError, match="exists and is not empty"):
+        import_samples(good, tmp_path / "pool")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PoolError, match="file"):
+        import_samples(good, tmp_path / "file" / "pool")
+
+
+def lm_row(doc: int, replies: list[str], filtered: list[Any], score: Any, name: str = "strict-match") -> dict[str, Any]:
+    return {
+        "doc_id": doc,
+        "doc": {"question": f"Question {doc}?", "answer": f"... #### {doc}"},
+        "target": f"... #### {doc}",
+        "arguments": {"gen_args_0": {"arg_0": f"Q: Question {doc}?\nA:", "arg_1": {"until": ["Q:"]}}},
+        "resps": [replies],
+        "filtered_resps": filtered,
+        "filter": name,
+        "metrics": ["exact_match"],
+        "doc_hash": "h",
+        "prompt_hash": "h",
+        "target_hash": "h",
+        "exact_match": score,
+    }
+
+
+def test_lm_eval_samples(tmp_path: Path) -> None:
+    rows = [lm_row(0, ["It is 0"], ["0"], 1.0), lm_row(1, ["It is 7"], ["[invalid]"], 0.0)]
+    made = import_samples(jsonl(tmp_path / "samples_gsm8k.jsonl", rows), tmp_path / "pool")
+    assert (made.format, made.problems, made.correct) == ("lm-eval", 2, 1)
+    samples, problems, _ = contents(Pool.open(tmp_path / "pool"))
+    assert [(row["answer"], row["status"]) for row in samples] == [("0", "ok"), (None, "no_answer")]
+    assert (problems[1].id, problems[1].prompt) == ("1", "Q: Question 1?\nA:")
+
+
+def test_lm_eval_filters_and_repeats_must_be_chosen(tmp_path: Path) -> None:
+    two = [lm_row(0, ["0"], ["0"], 1.0), lm_row(0, ["0"], ["1"], 0.0, "flexible-extract")]
+    path = jsonl(tmp_path / "two.jsonl", two)
+    with pytest.raises(ConfigError, match=r"2 filters \(flexible-extract, strict-match\): choose one with --filter"):
+        import_samples(path, tmp_path / "pool")
+    assert import_samples(path, tmp_path / "pool", reading=Reading(filter="flexible-extract")).correct == 0
+    with pytest.raises(ConfigError, match="no sample of filter 'x'"):
+        import_samples(path, tmp_path / "other", reading=Reading(filter="x"))
+    many = jsonl(tmp_path / "many.jsonl", [lm_row(0, ["0", "1"], [["0", "1"]], 1.0)])
+    with pytest.raises(ConfigError, match="line 1 2 completions share one exact_match: name a --task"):
+        import_samples(many, tmp_path / "other")
+    each = jsonl(tmp_path / "each.jsonl", [lm_row(0, ["0", "1"], [["0", "1"]], [1, 0])])
+    assert import_samples(each, tmp_path / "other").correct == 1
+    several = [{**lm_row(0, ["0"], ["0"], 1.0), "metrics": ["exact_match", "f1"], "f1": 0.25}]
+    with pytest.raises(ConfigError, match=r"2 metrics \(exact_match, f1\): choose with --metric"):
+        import_samples(jsonl(tmp_path / "several.jsonl", several), tmp_path / "third")
+    with pytest.raises(ConfigError, match=r"f1 is 0\.25, neither 0 nor 1"):
+        import_samples(tmp_path / "several.jsonl", tmp_path / "third", reading=Reading(metric="f1"))
+    chosen = Reading(metric="f1", threshold=0.2)
+    assert import_samples(tmp_path / "several.jsonl", tmp_path / "third", reading=chosen).correct == 1
+    likely = jsonl(tmp_path / "likely.jsonl", [lm_row(0, [[-1.5, False]], ["x"], 1.0)])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="resps are no completions"):
+        import_samples(likely, tmp_path / "fourth")
+
+
+def test_lighteval_details(tmp_path: Path) -> None:
+    rows = [
+        {
+            "doc": {"query": "2 + 2?", "choices": [" 4"], "gold_index": 0, "id": "", "task_name": "gsm8k"},
+            "model_response": {"input": "2 + 2?", "text": ["It is 4", "It is 5"], "output_tokens": [[1, 2, 3], [1]]},
+            "metric": {"extractive_match": [1.0, 0.0]},
+        }
+    ]
+    made = import_samples(parquet(tmp_path / "details.parquet", rows), tmp_path / "pool")
+    assert (made.format, made.samples, made.correct) == ("lighteval", 2, 1)
+    samples, problems, _ = contents(Pool.open(tmp_path / "pool"))
+    assert [(row["completion"], row["tokens"], row["status"]) for row in samples] == [
+        ("It is 4", 3, "ok"),
+        ("It is 5", 1, "ok"),
+    ]
+    assert (problems[0].prompt, problems[0].gold) == ("2 + 2?", "4")
+
+
+def test_older_lighteval_details(tmp_path: Path) -> None:
+    rows = [
+        {
+            "example": "2 + 2?", "full_prompt": "Solve: 2 + 2?", "predictions": "['It is 4']", "gold": "['4']",
+            "metrics": {"em": 1.0}, "num_asked_few_shots": 0,
+        }
+    ]  # fmt: skip
+    made = import_samples(parquet(tmp_path / "details.parquet", rows), tmp_path / "pool")
+    assert (made.format, made.correct) == ("lighteval (before 0.10)", 1)
+    assert Pool.open(tmp_path / "pool").problems[0].prompt == "Solve: 2 + 2?"
+
+
+def verifiers_row(example: int, reply: str, reward: float, **more: Any) -> dict[str, Any]:
+    return {
+        "example_id": example,
+        "prompt": MESSAGES,
+        "completion": [{"role": "assistant", "content": reply}],
+        "answer": "4",
+        "reward": reward,
+        "error": None,
+        "is_completed": True,
+        "is_truncated": False,
+        "metrics": {"correct": reward},
+        "token_usage": {"input_tokens": 5.0, "output_tokens": 7.0},
+        **more,
+    }
+
+
+def test_verifiers_results(tmp_path: Path) -> None:
+    rows = [
+        verifiers_row(3, "\\boxed{4}", 1.0),
+        verifiers_row(3, "\\boxed{5}", 0.0, is_truncated=True),
+        verifiers_row(3, "", 0.0, error={"error": "TimeoutError"}),
+    ]
+    made = import_samples(jsonl(tmp_path / "results.jsonl", rows), tmp_path / "pool")
+    assert (made.format, made.problems, made.samples, made.correct) == ("verifiers", 1, 3, 1)
+    samples, problems, _ = contents(Pool.open(tmp_path / "pool"))
+    assert [row["status"] for row in samples] == ["ok", "truncated", "error"]
+    assert samples[0]["tokens"] == 7
+    assert (problems[0].prompt, problems[0].gold) == (MESSAGES, "4")
+
+
+def gsm8k(tmp_path: Path) -> Any:
+    rows = [{"question": f"Question {i}?", "answer": f"... #### {i}"} for i in range(3)]
+    return load_task("gsm8k", path=jsonl(tmp_path / "gsm8k.jsonl", rows))
+
+
+def test_a_task_judges_again_and_matches_by_id_or_question(tmp_path: Path) -> None:
+    task = gsm8k(tmp_path)
+    rows = [lm_row(2, ["I say 2", "I say 5", "Nothing"], [], 0.5), lm_row(0, ["0", "1", "0"], [], 0.5)]
+    made = import_samples(jsonl(tmp_path / "in.jsonl", rows), tmp_path / "pool", task=task)
+    assert (made.problems, made.samples, made.correct) == (2, 6, 3)
+    pool = Pool.open(tmp_path / "pool")
+    assert [p.id for p in pool.problems] == [task.problems[0].id, task.problems[2].id]
+    assert pool.spec.task_version == task.version
+    assert pool.read(["status"]).column("status").to_pylist() == ["ok", "ok", "ok", "ok", "ok", "no_answer"]
+    native = [{"problem_id": task.problems[1].id, "completion": "It is 1"}]
+    assert import_samples(jsonl(tmp_path / "own.jsonl", native), tmp_path / "own", task=task).correct == 1
+    strange = jsonl(tmp_path / "strange.jsonl", [{"problem_id": "x", "completion": "1"}])
+    with pytest.raises(ConfigError, match="line 1 problem 'x' is not one of task 'gsm8k'"):
+        import_samples(strange, tmp_path / "no", task=task)
+    answer = jsonl(tmp_path / "answer.jsonl", [{"problem_id": task.problems[1].id, "answer": "1"}])
+    with pytest.raises(ConfigError, match="line 1 has no completion to judge"):
+        import_samples(answer, tmp_path / "no", task=task)
+
+
+def test_what_is_known_of_the_sampling_is_kept(tmp_path: Path) -> None:
+    source = Source("my/model", {"temperature": 0.6, "top_k": 20})
+    import_samples(jsonl(tmp_path / "in.jsonl", NATIVE), tmp_path / "pool", source=source)
+    spec = Pool.open(tmp_path / "pool").spec
+    assert (spec.model, spec.temperature, spec.top_k, spec.top_p) == ("my/model", 0.6, 20, -1.0)
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{**row, "extra": 1} for row in NATIVE]
+    jsonl(tmp_path / "in.jsonl", rows)
+    pool = str(tmp_path / "pool")
+    assert cli.main(["import", str(tmp_path / "in.jsonl"), "--pool", pool, "--temperature", "1.0"]) == 0
+    said = capsys.readouterr().out
+    assert "offleash samples: 2 problems, 4 samples (2 each), 50.0% correct, verdicts as given" in said
+    assert "columns not used: extra" in said
+    assert cli.main(["export", pool, "--to", str(tmp_path / "out.jsonl")]) == 0
+    assert "4 samples" in capsys.readouterr().out
+    assert cli.main(["import", str(tmp_path / "in.jsonl"), "--pool", pool]) == 2
+    assert "exists and is not empty" in capsys.readouterr().err
+    assert cli.main(["import", str(tmp_path / "in.jsonl"), "--pool", pool, "--path", "x"]) == 2
+    assert "name it with --task" in capsys.readouterr().err
+    again = ["import", str(tmp_path / "in.jsonl"), "--pool", str(tmp_path / "x"), "--task", "gsm8k", "--task-args", "["]
+    assert cli.main(again) == 2
+    assert "--task-args is no JSON" in capsys.readouterr().err
+    assert cli.main(["tasks"]) == 0
+    assert "HuggingFaceH4/MATH-500" in capsys.readouterr().out
+    gsm8k(tmp_path)
+    assert cli.main(["tasks", "gsm8k", "--path", str(tmp_path / "gsm8k.jsonl"), "--show", "1"]) == 0
+    assert "Question 0?" in capsys.readouterr().out
+    assert cli.main(["tasks", "gsm8k", "--path", str(tmp_path / "gsm8k.jsonl"), "--check"]) == 0
+    assert "3 of 3 gold answers verify" in capsys.readouterr().out

@@ -1,0 +1,458 @@
+"""A report shows the comparison's numbers in every format, and no text of a model can act in any of them."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offleash.eval.cli import main
+from offleash.eval.compare import Settings, compare, find_policies, find_side
+from offleash.eval.comparison import Comparison
+from offleash.eval.estimate import Estimate
+from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.report import FORMATS, html_report, json_report, latex_report, markdown_report, text_report
+from offleash.eval.report.escape import html_text, latex_text, markdown_code, markdown_text, one_line, visible
+from offleash.eval.report.numbers import estimate, number, p_value, share
+from offleash.eval.report.plots import Line, Mark, chart, nice_ticks
+from offleash.eval.scope import ROWS
+from offleash.eval.support import CELLS, METRICS
+from offleash.eval.tasks.base import Problem
+
+HOSTILE = (
+    "</script><img src=x onerror=alert(1)><svg onload=alert(2)> & \"q\" 'r' | a | b\n# head\n```\n"
+    "[x](javascript:alert(3)) "
+    "![i](http://evil.example/p.png) www.evil.example @someone \\input{/etc/passwd} $x_1^2$ 100% #1 ~ {}\r\n"
+    "\x1b[31mred\x1b[0m \x00 \u202eevil\u202c \u2028 </pre></body>"
+)
+
+
+def make_pool(
+    path: Path, hits: list[int], n: int, answers: list[tuple[str, ...] | None] | None = None, **spec: Any
+) -> Pool:
+    """Problems, answers and completions all hostile; the first draws of each problem are hits."""
+    problems = [Problem(f"p{i} {HOSTILE[:40]}", HOSTILE, f"g{i}{HOSTILE[40:80]}", {"subject": HOSTILE[:20]})
+                for i in range(len(hits))]  # fmt: skip
+    settings: dict[str, Any] = {
+        "task": "sums & more_|%",
+        "task_version": "1",
+        "template": "t",
+        "model": f"org/{HOSTILE[:30]}",
+        "revision": "",
+        "weights": str(path),
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "max_new_tokens": 8,
+        "stop": (),
+        "seed": 0,
+        "plan": {"kind": "fixed"},
+        "engine": "transformers",
+        "dtype": "float32",
+    }
+    pool = Pool.create(
+        path, PoolSpec(k=n, problems=problems_fingerprint(problems), **{**settings, **spec}), problems, answers
+    )
+    rows: list[tuple[Any, ...]] = []
+    for p, problem in enumerate(problems):
+        for i in range(n):
+            right = problem.gold if answers is None else HOSTILE
+            rows.append(
+                (problem.id, i, right if i < hits[p] else f"w{i}", i < hits[p], "ok", 7, -3.5, -4.0, 0.5, HOSTILE)
+            )
+    names = ["problem_id", "index", "answer", "correct", "status", "tokens", "logprob", "base_logprob", "entropy"]
+    names.append("completion")
+    if rows:
+        pool.append(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    return pool
+
+
+@pytest.fixture(scope="module")
+def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pools")
+    listed: list[tuple[str, ...] | None] = [(HOSTILE, "other"), (HOSTILE,), (HOSTILE,), (HOSTILE,)]
+    make_pool(root / "base" / "one", [4, 2, 0, 3], 8)
+    make_pool(root / "base" / "two", [4, 2, 0, 3], 8, listed, task="two")
+    for step, hits in ((50, [4, 1, 0, 3]), (100, [8, 0, 1, 3])):
+        make_pool(root / "run" / f"step-{step}" / "one", hits, 8)
+        make_pool(root / "run" / f"step-{step}" / "two", hits, 8, listed, task="two")
+    return root
+
+
+@pytest.fixture(scope="module")
+def series(pools: Path) -> Comparison:
+    return compare(find_side([pools / "base"]), find_policies(pools / "run"), settings=Settings(draws=50))
+
+
+@pytest.fixture(scope="module")
+def pair(pools: Path) -> Comparison:
+    return compare(
+        find_side([pools / "base" / "one"]),
+        find_policies(pools / "run" / "step-100" / "one"),
+        settings=Settings(draws=50),
+    )
+
+
+class Page(HTMLParser):
+    """What a browser would build of it, as far as this needs."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "circle", "rect", "line", "polyline", "polygon", "path"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def plain_characters(text: str) -> bool:
+    return not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\u2066-\u2069]", text)
+
+
+# Hostile text.
+
+
+def test_html_holds_no_element_or_attribute_that_a_model_wrote(pair: Comparison, series: Comparison) -> None:
+    for comparison in (pair, series):
+        text = html_report(comparison)
+        page = Page(text)
+        assert page.open == []
+        names = {tag for tag, _ in page.tags}
+        assert not names & {"script", "img", "iframe", "object", "link", "a", "form", "input"}
+        assert not [
+            name for _, attrs in page.tags for name in attrs if name.startswith("on") or name in ("src", "href")
+        ]
+        assert plain_characters(text)
+        assert "<img src=x onerror=alert(1)>" in "".join(page.text)  # shown, not run
+        assert "http" not in re.sub(r"http-equiv|http://evil", "", text)  # nothing is fetched
+
+
+def test_html_is_accessible_and_follows_the_readers_colours(series: Comparison) -> None:
+    page = Page(html_report(series))
+    tags = dict(page.tags)
+    assert tags["html"] == {"lang": "en"}
+    assert "title" in tags
+    figures = [attrs for tag, attrs in page.tags if tag == "svg"]
+    assert len(figures) > 6
+    assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in figures)
+    headers = [attrs for tag, attrs in page.tags if tag == "th"]
+    assert all(attrs["scope"] in ("row", "col") for attrs in headers)
+    style = html_report(series)
+    assert "prefers-color-scheme: dark" in style
+    assert "@media print" in style
+    assert any("default-src 'none'" in (attrs.get("content") or "") for tag, attrs in page.tags if tag == "meta")
+
+
+def test_figures_hold_only_finite_coordinates(pair: Comparison, series: Comparison) -> None:
+    for comparison in (pair, series):
+        for attribute in re.findall(
+            r'(?:x|y|x1|x2|y1|y2|cx|cy|points|width|height)="([^"]*)"', html_report(comparison)
+        ):
+            assert "nan" not in attribute
+            assert "inf" not in attribute
+
+
+def cells_of_markdown(line: str) -> list[str]:
+    assert line.startswith("| ")
+    assert line.endswith(" |")
+    return line[2:-2].split(" | ")
+
+
+def test_markdown_tables_keep_their_columns_and_text_stays_in_its_block(series: Comparison) -> None:
+    text = markdown_report(series)
+    assert plain_characters(text)
+    width = 0
+    for line in text.split("\n"):
+        if line.startswith("    "):
+            continue  # an indented block: shown as it is
+        assert not re.search(r"<[a-zA-Z/!]|\]\(|!\[|```|https?://|www\.\w", line)
+        if line.startswith("|"):
+            cells = cells_of_markdown(line)
+            assert width in (0, len(cells))
+            width = len(cells)
+        else:
+            width = 0
+    assert "    </script><img src=x onerror=alert(1)>" in text
+    for match in re.finditer(r"^    </script>", text, re.MULTILINE):
+        assert text[: match.start()].endswith(":\n\n")  # only after a blank line is it a block
+
+
+def test_latex_is_ascii_with_balanced_braces_and_no_command_of_a_model(series: Comparison) -> None:
+    text = latex_report(series)
+    assert text.isascii()
+    commands = set(re.findall(r"\\([a-zA-Z]+)", text))
+    ours = {"begin", "end", "caption", "label", "centering", "resizebox", "ifdim", "width", "linewidth", "else", "fi"}
+    ours |= {"toprule", "midrule", "bottomrule", "usepackage", "geq", "leq", "to", "infty", "varepsilon", "ldots"}
+    assert {name for name in commands if not name.startswith("text")} <= ours
+    for line in text.split("\n"):
+        if not line.startswith("%"):
+            bare = re.sub(r"\\[{}]", "", line)
+            assert bare.count("{") - bare.count("}") in (0, 1, -1)
+    bare = re.sub(r"\\[{}]|^%.*", "", text, flags=re.MULTILINE)
+    assert bare.count("{") == bare.count("}")
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") > 5
+    for body in re.findall(r"\\toprule\n(.*?)\\bottomrule", text, re.DOTALL):
+        rows = [line for line in body.split("\n") if line.endswith(r"\\")]
+        assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1
+
+
+def test_the_terminal_gets_no_escape_sequence_and_no_line_too_long(series: Comparison) -> None:
+    text = text_report(series, 118)
+    assert plain_characters(text)
+    assert max(map(len, text.split("\n"))) <= 150
+    assert "NSCR" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "latex", "markdown"),
+    [
+        (r"a_b & 50% #1 $x^2$ {y} ~ \z", None, None),
+        ("-.107", r"$-$.107", "-.107"),
+        (".893 [.740, .960]", ".893 [.740, .960]", ".893 [.740, .960]"),
+        ("[x](y)", "{}[x](y)", "&#91;x&#93;(y)"),
+        ("[1](2)", "{}[1](2)", "&#91;1&#93;(2)"),
+        ("*", "{}*", "&#42;"),
+        ("é ∞ 漢", r"e $\infty$ ?", "é ∞ 漢"),
+        ("<p", r"\textless{}p", "&#60;p"),
+        ("a|b", r"a\textbar{}b", "a&#124;b"),
+        ("x\ny", "x y", "x y"),
+    ],
+)
+def test_escapes(text: str, latex: str | None, markdown: str | None) -> None:
+    if latex is None:
+        assert latex_text(text) == (
+            r"a\_b \& 50\% \#1 \$x\textasciicircum{}2\$ \{y\} \textasciitilde{} \textbackslash{}z"
+        )
+        return
+    assert latex_text(text) == latex
+    assert markdown_text(text) == markdown
+
+
+def test_what_acts_becomes_visible_and_lines_are_cut() -> None:
+    assert visible("a\x1b[0m\u202eb\r\nc\td") == "a⟨U+001B⟩[0m⟨U+202E⟩b\nc\td"
+    assert visible("\ud800") == "⟨U+D800⟩"
+    assert html_text("<&\"'>") == "&lt;&amp;&quot;&#x27;&gt;"
+    assert one_line("a\n" * 100, 10) == "a a a a a…"
+    assert one_line("x" * 10_000_000, 8) == "x" * 7 + "…"
+    assert markdown_code("a\n```\nb") == "    a\n    ```\n    b"
+
+
+# Numbers.
+
+
+def test_numbers_are_printed_as_the_paper_prints_them() -> None:
+    assert [share(v) for v in (0.8929, -0.107, 1.0, 0.0, -0.0001, math.nan)] == [
+        ".893",
+        "-.107",
+        "1.000",
+        ".000",
+        ".000",
+        "–",
+    ]
+    assert [number(v) for v in (14.26, 0.01234, 12345.6, 0.0, math.inf)] == ["14.3", "0.0123", "12,346", "0", "∞"]
+    assert estimate(Estimate(0.5, 0.25, 0.75, 4)) == ".500 [.250, .750]"
+    assert estimate(Estimate(0.5, math.nan, math.nan, 1)) == ".500"
+    assert [p_value(p) for p in (0.0004, 0.25, math.nan)] == ["<.001", ".250", "–"]
+
+
+SUPPORT = {*CELLS, *METRICS, "floor"} | {
+    f"{word}_{cell}" for word in ("expected", "excess", "p") for cell in ("shrunk", "expanded")
+}
+SCOPE = {
+    "problems", "one_unit", "k_min", "k_max", "rows_k", "unit", "problem",
+    "pass_at_k", "crossing", "crossing_state", "samples", "perplexity",
+}  # fmt: skip
+EXAMPLE = {
+    "task", "problem_id", "answer", "base_hits", "base_n", "policy_hits", "policy_n",
+    "whole_problem", "prompt", "gold", "base_text", "policy_text",
+}  # fmt: skip
+
+
+def test_json_has_the_keys_that_are_promised(series: Comparison) -> None:
+    record = json.loads(json_report(series))
+    assert record.keys() == {"format", "confidence", "warnings", "notes", "base", "policies"}
+    assert record["format"] == 1
+    for result in record["policies"]:
+        assert result.keys() == {"side", "overall", "tasks", "domains", "sensitivity", "lost", "gained"}
+        assert result["side"].keys() == record["base"].keys() >= {"label", "model", "step", "draws", "tasks"}
+        for scope in (result["overall"], *result["tasks"].values(), *result["domains"].values()):
+            assert scope.keys() == SCOPE
+            assert scope["samples"].keys() == ROWS.keys()
+            for level in (scope["unit"], scope["problem"]):
+                assert level.keys() == {"total", "hits1", "hits5"}
+                assert level["hits1"].keys() == level["hits5"].keys() == SUPPORT
+            for name in (*CELLS, *METRICS):
+                assert scope["unit"]["hits1"][name].keys() == {"value", "low", "high", "n"}
+            assert all(row.keys() == {"k", "base", "policy", "difference"} for row in scope["pass_at_k"])
+        assert all(row.keys() == {"eps", "observed", "posterior"} for row in result["sensitivity"])
+        assert result["lost"].keys() == {"units", "problems", "examples"}
+        assert all(example.keys() == EXAMPLE for example in result["lost"]["examples"])
+
+
+def test_json_has_the_comparison_s_numbers(pair: Comparison) -> None:
+    (result,) = json.loads(json_report(pair))["policies"]
+    support = result["overall"]["problem"]["hits1"]
+    assert [support[name]["value"] for name in ("preserved", "expanded", "shrunk", "out")] == [2, 1, 1, 0]
+    assert support["srr"]["value"] == pytest.approx(2 / 3)
+    assert result["overall"]["pass_at_k"][0]["base"]["value"] == pytest.approx(9 / 32)
+    assert result["lost"]["examples"][0]["base_text"].startswith("</script>")
+
+
+def find_numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from find_numbers(item)
+    elif isinstance(value, float):
+        yield value
+
+
+def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path) -> None:
+    make_pool(tmp_path / "b", [0, 0], 1)
+    make_pool(tmp_path / "p", [0, 0], 1)
+    comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(draws=20))
+    record = json.loads(json_report(comparison))
+    scope = record["policies"][0]["overall"]
+    assert scope["problem"]["hits1"]["srr"] == {"value": None, "low": None, "high": None, "n": 2}
+    assert scope["crossing"]["value"] is None
+    assert scope["crossing_state"] == "equal"
+    assert all(map(math.isfinite, find_numbers(record)))
+    for write in (*FORMATS.values(), text_report):
+        assert "nan" not in re.sub(r"domi?nant|finance|nan[a-z]", "", write(comparison)).lower()
+
+
+def test_a_problem_without_any_correct_answer_listed_is_survived(tmp_path: Path) -> None:
+    make_pool(tmp_path / "b", [0, 0], 2, [(), ()])
+    make_pool(tmp_path / "p", [0, 0], 2, [(), ()])
+    comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(draws=20))
+    assert comparison.policies[0].overall.units.total == 0
+    for write in (*FORMATS.values(), text_report):
+        assert write(comparison)
+
+
+def test_every_format_has_the_same_srr(pair: Comparison) -> None:
+    support = pair.policies[0].overall.problem_level.any_hit.estimates["srr"]
+    cell = estimate(support)
+    for write in (markdown_report, latex_report, text_report):
+        assert cell in write(pair)
+    assert f"{share(support.value)}<small>[" in html_report(pair)
+
+
+# Figures.
+
+
+def test_ticks_hold_the_data_and_are_round() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        values = (rng.normal(size=3) * 10.0 ** rng.integers(-4, 4)).tolist()
+        ticks = nice_ticks(values)
+        assert ticks[0] <= min(values) + 1e-9
+        assert ticks[-1] >= max(values) - 1e-9
+        assert 2 <= len(ticks) <= 7
+        assert np.diff(ticks) == pytest.approx([ticks[1] - ticks[0]] * (len(ticks) - 1))
+    assert nice_ticks([0.31, 1.0], (0.0, 1.0))[-1] == 1.0
+    assert nice_ticks([])[0] == 0
+
+
+def test_a_chart_places_its_points_and_marks_an_open_interval() -> None:
+    points = [(1.0, 0.0), (2.0, 0.5), (4.0, math.nan), (16.0, 1.0)]
+    svg = chart(
+        "t", [Line("<b>", "base", points, [(0, 0.1)] * 4)], x_label="k", x_ticks=[(1, "1"), (16, "16")], y_label="y",
+        log_x=True, limits=(0, 1), mark=Mark(2.0, "here", 1.5, math.inf), size=(152, 184),
+    )  # fmt: skip
+    (line,) = re.findall(r'<polyline class="line base" points="([^"]*)"', svg)
+    # 152 x 184 with margins 52, 16, 40, 44: the field is 84 x 100, log2 k from 0 to 4.
+    assert line == "52.0,140.0 73.0,90.0 136.0,40.0"
+    assert '<rect class="span" x="64.3" y="40" width="71.7"' in svg
+    assert "&lt;b&gt;" in svg
+    assert "<b>" not in svg
+
+
+# The command.
+
+
+def test_the_command_prints_and_writes_every_file(
+    pools: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {name: tmp_path / f"report.{name}" for name in FORMATS}
+    flags = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    base, policy = pools / "base" / "one", pools / "run" / "step-100" / "one"
+    assert main(["compare", str(base), str(policy), "--draws", "50", *flags]) == 0
+    out, err = capsys.readouterr()
+    assert "SRR" in out
+    assert "crossing" in out or "overtake" in out
+    assert "comparing" in err
+    assert json.loads(files["json"].read_text())["policies"][0]["side"]["label"] == "one"
+    assert files["html"].read_text().startswith("<!doctype html>")
+    assert files["latex"].read_text().count(r"\begin{table}") > 3
+    assert files["markdown"].read_text().startswith("# ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files.values())
+
+
+def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(pools / "base"), str(pools / "run"), "--draws", "20", "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    assert "Over the series" in out
+    assert err == ""
+    words = ["--base", str(pools / "base/one"), str(pools / "base/two")]
+    for step in (50, 100):
+        words += ["--policy", str(pools / f"run/step-{step}/one"), str(pools / f"run/step-{step}/two")]
+    assert main(["compare", *words, "--draws", "20", "--quiet"]) == 0
+    assert "By task" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{base}"], "two pools at least"),
+        (["{base}", "nowhere"], "does not exist"),
+        (["{base}", "{policy}", "--base", "{base}"], "not both"),
+        (["--base", "{base}"], "come together"),
+        (["{base}", "{policy}", "--json", "{root}/no/such/file"], "no such folder"),
+        (["{base}", "{policy}", "--html", "{root}"], "it is a folder"),
+        (["{base}", "{other}"], "task: "),
+        (["{base}", "{policy}", "--k", "0"], "k must be at least 1"),
+        (["{base}", "{policy}", "--confidence", "2"], "confidence must lie"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_2(
+    pools: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    places = {
+        "base": pools / "base" / "one",
+        "policy": pools / "run" / "step-100" / "one",
+        "other": pools / "run" / "step-100" / "two",
+        "root": pools,
+    }
+    assert main(["compare", "--quiet", *(word.format(**places) for word in words)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_help_teaches_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["compare", "--help"])
+    assert caught.value.code == 0
+    assert "offleash compare pools/base pools/policy --html report.html" in capsys.readouterr().out

@@ -1,0 +1,127 @@
+"""Verdicts that math-verify is known to get wrong, and ours. Where ours is wrong too it is listed as a limit, with a
+number.
+
+Sources: issues of huggingface/Math-Verify (MV), open-r1, deepconf, NeMo-Skills, and what we measured on math-verify
+0.9.0.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from offleash.eval.verify.extract import MATH_STEPS, extract
+from offleash.eval.verify.mathematics import MathVerifier
+
+# (gold, answer, is it right, where the complaint is from)
+FIXED = [
+    # false positives: one of these puts a problem "in support" at large k
+    ("\\frac{1}{2004!}", "\\frac{1}{2006!}", False, "MV#14"),
+    ("1/2004!", "1/2006!", False, "MV#14"),
+    ("0.001234567", "0.001235", False, "measured: six decimal places, whatever the size"),
+    ("n=2,3,4", "n=1,2,3", False, "MV#41"),
+    ("3x-y+13=0", "3x+4y+14=0", False, "MV#60"),
+    ("1-\\frac{1}{e}", "1+\\frac{1}{e}", False, "MV#82"),
+    ("1,2,3", "1,2", False, "MV#47: part of an answer"),
+    ("1,2", "1,2,3", False, "MV#47"),
+    ("\\{1,2\\}", "(1,2)", False, "measured: a set is no pair"),
+    ("(1,2)", "\\{1,2\\}", False, "measured"),
+    ("1,2", "(2,1)", False, "measured"),
+    ("(1,2)", "(2,1)", False, "measured"),
+    ("10\\text{ cm}", "10\\text{ m}", False, "measured: units are dropped"),
+    ("10\\text{ cm}", "10\\text{ cm}^2", False, "measured"),
+    ("123_7", "123_8", False, "measured: bases are dropped"),
+    ("0.5", "0.5\\%", False, "measured: percent"),
+    ("x=3", "y=3", False, "measured"),
+    ("2^{100}", "1267650600228229401496703205377", False, "one more than 2^100"),
+    ("5", "\\boxed{}", False, "open-r1#293"),
+    ("no", "on", False, "letters are multiplied: an anagram is equal"),
+    ("\\text{listen}", "silent", False, "as above"),
+    # false negatives
+    ("1\\frac{1}{2}", "1 1/2", True, "measured: mixed numbers in plain text"),
+    ("100000", "1e5", True, "measured"),
+    ("[1,2)", "1 \\le x < 2", True, "measured: one way only"),
+    ("1 \\le x < 2", "[1,2)", True, "measured"),
+    ("(-\\infty, 2) \\cup (3, \\infty)", "x<2 \\text{ or } x>3", True, "measured"),
+    ("x \\in [-2,7]", "[-2,7]", True, "measured"),
+    ("C", "C. 12", True, "measured: a choice with its text"),
+    ("\\text{(C)}", "(C) 12", True, "measured"),
+    ("73", "**73**", True, "MV#57: parsed as 234"),
+    ("\\frac{1}{2}", "0.5", True, "deepconf#15"),
+    ("\\text{Navin}", "x=\\text{Navin}", True, "measured"),
+    # and what must not be lost on the way
+    ("50\\%", "0.5", True, "equal"),
+    ("50\\%", "50", True, "the sign left out"),
+    ("10\\text{ cm}", "10", True, "the unit left out"),
+    ("10", "10\\text{ cm}", True, "the unit added"),
+    ("123_7", "123", True, "the base left out"),
+    ("x=5", "5", True, "MV#10: asymmetric"),
+    ("5", "x=5", True, "MV#10"),
+    ("(3,\\frac{\\pi}{2})", "3, \\pi/2", True, "brackets left out"),
+    ("1,-2", "-2, 1", True, "a list has no order"),
+    ("\\frac{1}{3}", "0.333333", True, "six decimal places"),
+    ("\\frac{1}{3}", "0.33", False, "two are not enough"),
+    ("y=2x+3", "2x-y+3=0", True, "the same line"),
+    ("x^2+2x+1", "(x+1)^2", True, "the same polynomial"),
+]
+
+# (number, gold, answer, our verdict, the truth, why)
+LIMITS = [
+    (1, "2^{2^{30}}", "4^{2^{29}}", False, True, "values over the caps are compared as text"),
+    (2, "1\\text{ m}", "100\\text{ cm}", False, True, "units are not converted"),
+    (3, "\\$5.40", "540\\text{ cents}", False, True, "as 2"),
+    (4, "90^\\circ", "\\frac{\\pi}{2}", False, True, "degrees and radians are not converted"),
+    (5, "2220_5", "310", False, True, "bases are not converted"),
+    (6, "(1,2)", "1<x<2", True, False, "a point and an open interval are written alike"),
+    (7, "50", "50\\%", True, False, "a percent sign is taken as a unit where the gold is 1 or more"),
+    (8, "\\ln(xy)", "\\ln x+\\ln y", False, True, "identities that hold for positive variables only"),
+    (9, "\\text{east}", "due east", False, True, "words are compared letter by letter"),
+    (10, "100, 200", "100,200", False, True, "100,200 without a space is one number"),
+    (11, "\\begin{pmatrix}1\\\\2\\end{pmatrix}", "(1,2)", False, True, "a column is not taken for a tuple"),
+    (12, "2,3", "2,3,3", True, False, "repeated members of a list count once"),
+    (13, "\\frac{x}{2}", "1/2x", False, True, "1/2x is read as 1/(2x)"),
+]
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[MathVerifier]:
+    made = MathVerifier(job_seconds=20)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("gold", "answer", "right", "source"), FIXED)
+def test_known_wrong_verdicts_are_fixed(
+    verifier: MathVerifier, gold: str, answer: str, right: bool, source: str
+) -> None:
+    judgement = verifier.judge([gold], [answer])[0]
+    assert (judgement.status, judgement.correct) == ("ok", right), source
+
+
+@pytest.mark.parametrize(("number", "gold", "answer", "ours", "truth", "why"), LIMITS)
+def test_known_limits_are_as_listed(
+    verifier: MathVerifier, number: int, gold: str, answer: str, ours: bool, truth: bool, why: str
+) -> None:
+    """Fails when a limit is lifted, so that the list stays true."""
+    judgement = verifier.judge([gold], [answer])[0]
+    assert ours != truth
+    assert (judgement.status, judgement.correct) == ("ok", ours), f"limit {number}: {why}"
+
+
+def test_the_wrong_never_share_the_golds_class(verifier: MathVerifier) -> None:
+    for gold, answer, right, _ in FIXED:
+        own, golden = verifier.judge([gold, gold], [answer, gold])
+        assert (own.answer == golden.answer) is right, (gold, answer, own.answer)
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        ("So \\boxed{840}. Checking again, \\boxed{840}", "840"),  # MV#44, #76: several boxes become a set
+        ("First \\boxed{1}, no: \\boxed{2}", "2"),
+        ("The answer is **\\boxed{73}**", "73"),
+        ("\\boxed{**73**}", "73"),
+        ("\\boxed{\\text{The answer is } \\boxed{7}}", "7"),
+    ],
+)
+def test_one_answer_is_taken_from_several_boxes(completion: str, answer: str) -> None:
+    assert extract(completion, MATH_STEPS) == (answer, "boxed")
