@@ -120,7 +120,9 @@ def main() -> None:
             for name in order:
                 tokens, seconds = ways[name](repeat)
                 rates[name].append(tokens / seconds)
-                print(f"{repeat} {name:16}{tokens:9} tokens{seconds:8.2f} s{tokens / seconds:10.0f} tokens/s", flush=True)
+                print(
+                    f"{repeat} {name:16}{tokens:9} tokens{seconds:8.2f} s{tokens / seconds:10.0f} tokens/s", flush=True
+                )
         bench.engine.close()
     print(f"\n{'':16}{'tokens/s':>10}{'of raw':>9}{'worst':>9}{'best':>9}")
     for name, values in rates.items():

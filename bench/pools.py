@@ -11,6 +11,8 @@ sensitivity, the posterior, the lost and gained, and the JSON and HTML files.
 """
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 import tempfile
@@ -97,7 +99,8 @@ def reopen(*folders: Path) -> None:
 
 def compare(base: Path, policy: Path, out: Path) -> None:
     words = [str(base), str(policy), "--json", str(out / "report.json"), "--html", str(out / "report.html")]
-    assert compare_main(words) == 0
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert compare_main(words) == 0
 
 
 def in_child(work: Callable[[], None]) -> tuple[float, float]:

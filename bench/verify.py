@@ -1,6 +1,6 @@
 """Verdicts per second at k = 1024 against a plain math-verify loop in one process, both in this run.
 
-    python bench/verify.py [--problems 24] [--k 1024] [--plain 24] [--workers 1]
+    python bench/verify.py [--problems 24] [--k 1024] [--plain 256] [--workers 1]
 
 Answers are drawn as a model gives them: per problem a few dozen distinct spellings, numbers and LaTeX, with the answer
 entropy of the paper's Table 5 (0.5 to 2.2 nats), at the end of a completion of ordinary length. Ours starts cold: no
@@ -20,7 +20,8 @@ from math_verify import parse, verify
 
 from offleash.eval.tasks.base import Problem
 from offleash.eval.tasks.math_answers import MathAnswers
-from offleash.eval.verify.mathematics import MathVerifier
+from offleash.eval.verify.extract import last_boxed
+from offleash.eval.verify.mathematics import MathVerifier, judge_here
 
 GOLDS = [
     ("18", ["18.0", "\\$18", "18 \\text{ dollars}"]),
@@ -64,6 +65,9 @@ def wrong_answer(rng: random.Random) -> str:
         f"{a}+{b}i",
         f"{a},{b}",
         f"2^{{{c}}}\\cdot {b}",
+        f"{b}\\log {a}",
+        f"{a}/{b}x",
+        f"\\lfloor {a}\\sqrt{{{c}}} \\rfloor",  # only computer algebra can judge this one
     ]
     return rng.choice(shapes)
 
@@ -117,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=24)
     parser.add_argument("--k", type=int, default=1024)
-    parser.add_argument("--plain", type=int, default=24, help="completions of each problem given to the plain loop")
+    parser.add_argument("--plain", type=int, default=256, help="completions of each problem given to the plain loop")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -150,11 +154,17 @@ def main() -> None:
     statuses = dict(Counter(verdict.status for verdict in verdicts))
     print(f"verdicts {statuses}, correct {sum(verdict.correct for verdict in verdicts) / len(verdicts):.3f}")
     print(f"ours   {ours:10.0f} verdicts/s (cold, {len(flat)} completions, {args.workers} worker)")
+    print(f"       {undecided(flat_problems, flat)} distinct answers went to math-verify in the worker")
     print(f"plain  {theirs:10.0f} verdicts/s ({args.plain * len(problems)} completions)")
     print(f"ratio  {ours / theirs:10.1f}x")
     print(f"verdicts that differ on {len(pairs)} completions: {len(differ)} distinct")
     for gold, text, mine, other in sorted(differ):
         print(f"  gold {gold}  {text}  ours {mine}, plain {other}")
+
+
+def undecided(problems: list[Problem], completions: list[str]) -> int:
+    pairs = {(problem.gold, last_boxed(text) or "") for problem, text in zip(problems, completions, strict=True)}
+    return sum(judge_here(gold, answer) is None for gold, answer in pairs)
 
 
 def distinct_answers(drawn: list[list[str]]) -> float:

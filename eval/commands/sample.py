@@ -56,7 +56,9 @@ def main(words: list[str]) -> int:
                 continue
             if engine is None:
                 context = max(job.prepared.longest for job in jobs) + sampling.max_new_tokens
-                engine = load_engine(engine_name, source, context=context, **_json(options.engine_args, "--engine-args"))
+                engine = load_engine(
+                    engine_name, source, context=context, **_json(options.engine_args, "--engine-args")
+                )
             failures = Failures(limit=options.max_verifier_failures)
             totals = draw(
                 pool, job.task, engine, job.prepared.prompts, sampling, save_every=options.save_every, failures=failures
@@ -183,7 +185,9 @@ def _show(pool: Pool, job: Job) -> None:
     spec = pool.spec
     knobs = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens", "stop")
     versions = ", ".join(f"{name} {number}" for name, number in spec.versions.items())
-    plan = f"{spec.k} draws" if spec.plan["kind"] == "fixed" else f"until {spec.plan['successes']}, at most {spec.k} draws"
+    plan = (
+        f"{spec.k} draws" if spec.plan["kind"] == "fixed" else f"until {spec.plan['successes']}, at most {spec.k} draws"
+    )
     rows = {
         "model": f"{spec.model}{f' @ {spec.revision[:12]}' if spec.revision else ''}, weights {spec.weights[:24]}",
         "task": f"{spec.task} (version {spec.task_version}), {len(job.problems)} problems",

@@ -58,7 +58,9 @@ def _what(group: "argparse._ArgumentGroup") -> None:
         help="hub id, folder, checkpoint, folder of a PEFT adapter, URL of a server, or lab: the embedded model",
     )
     group.add_argument("--task", required=True, nargs="+", help="names (offleash tasks lists them) or my_module:MyTask")
-    group.add_argument("--task-args", action="append", metavar="JSON", help="of the task; once for all or once for each")
+    group.add_argument(
+        "--task-args", action="append", metavar="JSON", help="of the task; once for all or once for each"
+    )
     group.add_argument("--pool", required=True, metavar="DIR", help="folder of the pool, made or continued")
     group.add_argument("--k", type=int, required=True, help="draws of each problem, or at most so many")
     group.add_argument("--plan", choices=("fixed", "until"), default="fixed", help="until: stop at --successes")
@@ -91,7 +93,9 @@ def _how(group: "argparse._ArgumentGroup") -> None:
         default="auto",
         help="auto: chat messages go through the tokenizer's chat template if it has one; plain: never; or a file",
     )
-    group.add_argument("--template-args", default="{}", metavar="JSON", help='of the template, {"enable_thinking": false}')
+    group.add_argument(
+        "--template-args", default="{}", metavar="JSON", help='of the template, {"enable_thinking": false}'
+    )
 
 
 def _with(group: "argparse._ArgumentGroup") -> None:
@@ -105,11 +109,15 @@ def _with(group: "argparse._ArgumentGroup") -> None:
         help='transformers: {"batch_size": 64}; vllm: anything LLM() takes, {"tensor_parallel_size": 2}; '
         'openai: {"concurrency": 64, "timeout": 1800, "retries": 6, "extensions": true}',
     )
-    group.add_argument("--dtype", default="auto", help="float32, bfloat16, float16; default: what the model's config says")
+    group.add_argument(
+        "--dtype", default="auto", help="float32, bfloat16, float16; default: what the model's config says"
+    )
     group.add_argument("--revision", help="branch, tag or commit of a hub model")
     group.add_argument("--tokenizer", help="hub id or folder, if not the model's own")
     group.add_argument("--served-model", metavar="NAME", help="of a server that has several")
-    group.add_argument("--save-every", type=float, default=10.0, metavar="SECONDS", help="between parts; default %(default)s")
+    group.add_argument(
+        "--save-every", type=float, default=10.0, metavar="SECONDS", help="between parts; default %(default)s"
+    )
     group.add_argument(
         "--max-verifier-failures",
         type=float,

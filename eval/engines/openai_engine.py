@@ -12,7 +12,6 @@ out, for servers that refuse what they do not know.
 import os
 import queue
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -108,16 +107,19 @@ class OpenAIEngine:
         self.client = httpx.Client(
             headers=_headers(), limits=limits, timeout=httpx.Timeout(timeout, connect=min(30.0, timeout))
         )
-        self._closed = threading.Event()
+        self._over = threading.Event()
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
         if not self.extensions and (sampling.top_k or sampling.min_p or sampling.repetition_penalty != 1):
-            raise ConfigError("top_k, min_p and repetition_penalty cannot be sent with extensions off: leave them off too")
+            raise ConfigError(
+                "top_k, min_p and repetition_penalty cannot be sent with extensions off: leave them off too"
+            )
         todo: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         done: queue.SimpleQueue[Drawn | _Failed] = queue.SimpleQueue()
+        over = self._over = threading.Event()
         # Daemons: a thread in mid-call must not keep an interrupted program from ending.
         for _ in range(self.concurrency):
-            threading.Thread(target=self._work, args=(todo, done, sampling), daemon=True).start()
+            threading.Thread(target=self._work, args=(todo, done, over, sampling), daemon=True).start()
         under_way = 0
         try:
             for request in requests:
@@ -129,17 +131,22 @@ class OpenAIEngine:
             for _ in range(under_way):
                 yield _checked(done.get())
         finally:
+            over.set()
             for _ in range(self.concurrency):
                 todo.put(None)
 
     def close(self) -> None:
-        self._closed.set()
+        self._over.set()
         self.client.close()
 
     def _work(
-        self, todo: "queue.SimpleQueue[Request | None]", done: "queue.SimpleQueue[Drawn | _Failed]", sampling: Sampling
+        self,
+        todo: "queue.SimpleQueue[Request | None]",
+        done: "queue.SimpleQueue[Drawn | _Failed]",
+        over: threading.Event,
+        sampling: Sampling,
     ) -> None:
-        while (request := todo.get()) is not None and not self._closed.is_set():
+        while (request := todo.get()) is not None and not over.is_set():
             try:
                 done.put(Drawn(request, self._answer(request, sampling)))
             except _Passing as failure:
@@ -162,13 +169,16 @@ class OpenAIEngine:
             try:
                 return self._call(body)
             except _Passing as failure:
-                if attempt == self.retries or self._closed.is_set():
+                if attempt == self.retries or self._over.wait(
+                    min(max(self.pause * 2**attempt, failure.after), LONGEST_PAUSE)
+                ):
                     raise
-                time.sleep(min(max(self.pause * 2**attempt, failure.after), LONGEST_PAUSE))
         raise AssertionError("unreachable")
 
     def _call(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         where = "chat/completions" if "messages" in body else "completions"
+        if self.client.is_closed:
+            raise _Passing("the engine was closed")
         try:
             answer = self.client.post(f"{self.source.path}/{where}", json=body)
         except httpx.TransportError as error:

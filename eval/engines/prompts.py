@@ -34,7 +34,10 @@ class Prepared:
 
 
 def prepare_prompts(
-    problems: Sequence[Problem], tokenizer: Any | None, template: str = "auto", arguments: Mapping[str, Any] | None = None
+    problems: Sequence[Problem],
+    tokenizer: Any | None,
+    template: str = "auto",
+    arguments: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Prompts of problems; without a tokenizer a server gets text and messages as they are, and uses its own template.
 
@@ -48,7 +51,9 @@ def prepare_prompts(
     is_chat = any(not isinstance(problem.prompt, str) for problem in problems)
     templated = is_chat and template != "plain" and bool(tokenizer.chat_template)
     if arguments and not templated:
-        raise ConfigError(f"template arguments {canonical_json(arguments)} were given, but no prompt has a chat template")
+        raise ConfigError(
+            f"template arguments {canonical_json(arguments)} were given, but no prompt has a chat template"
+        )
     prompts: list[Prompt] = [_ids(problem, tokenizer, templated, arguments) for problem in problems]
     mark = template_fingerprint(tokenizer)
     if not is_chat:
@@ -70,7 +75,9 @@ def _for_server(problems: Sequence[Problem], template: str, arguments: Mapping[s
         prompts: list[Prompt] = [_flat(problem) for problem in problems]
         return Prepared(prompts, "server:text", "none: the prompts are sent as text")
     if any(texts):
-        raise ConfigError("this task has text and chat prompts; a server needs --template plain or --tokenizer for both")
+        raise ConfigError(
+            "this task has text and chat prompts; a server needs --template plain or --tokenizer for both"
+        )
     return Prepared([problem.prompt for problem in problems], "server:chat", "the server's chat template")
 
 

@@ -139,7 +139,11 @@ def _end_ids(
         stated = GenerationConfig.from_pretrained(path, revision=revision).eos_token_id
     except OSError:  # it has none
         stated = getattr(text_config, "eos_token_id", None)
-    ids = [*(stated if isinstance(stated, list) else [stated]), tokenizer.eos_token_id, *token_ids(tokenizer, end_tokens)]
+    ids = [
+        *(stated if isinstance(stated, list) else [stated]),
+        tokenizer.eos_token_id,
+        *token_ids(tokenizer, end_tokens),
+    ]
     return tuple(sorted({i for i in ids if i is not None}))
 
 

@@ -45,9 +45,7 @@ class TransformersEngine:
     name = "transformers"
     block = 64
 
-    def __init__(
-        self, source: ModelSource, *, context: int, batch_size: int = 64, device: str | None = None
-    ) -> None:
+    def __init__(self, source: ModelSource, *, context: int, batch_size: int = 64, device: str | None = None) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
         self.tokenizer, self.end_ids, self.batch_size = source.tokenizer, source.end_ids, batch_size

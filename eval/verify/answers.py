@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from offleash.eval.verify.expressions import Reading, read_equation
+from offleash.eval.verify.expressions import Reading, possible_readings, read_equation
 from offleash.eval.verify.normalise import MAX_ANSWER_CHARS, UNITS, normalise, unwrap_text
 from offleash.eval.verify.shapes import CANONICAL, INFINITY, SYMBOL, Answer, number, understand
 
 __all__ = ["CANONICAL", "Answer", "answer_class", "class_given_gold", "compare", "is_clear", "understand"]
 
 SHOWN = {"tuple": "({})", "closed": "[{}]", "left": "[{})", "right": "({}]", "set": "{{{}}}", "bare": "{{{}}}"}
+PROSE, MANY_WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}"), 4
 ROUNDED_PLACES, RELATIVE = 6, Fraction(2, 10**5)
 
 
@@ -96,6 +97,11 @@ def is_clear(answer: Answer) -> bool:
     return answer.kind == "words" or answer.reading is not None or bool(INFINITY.fullmatch(answer.text))
 
 
+def _is_known(answer: Answer) -> bool:
+    """Clear, or at least one value, whichever of the ways to read it is meant."""
+    return is_clear(answer) or (answer.kind == "leaf" and bool(possible_readings(answer.text)))
+
+
 @functools.lru_cache(maxsize=1 << 13)
 def compare(gold: str, answer: str) -> bool | None:
     """Does the answer say what the gold says? None if only a computer algebra system can tell."""
@@ -103,7 +109,11 @@ def compare(gold: str, answer: str) -> bool | None:
         chosen = _choice(answer, explained=True)
         if chosen is not None:
             return chosen == letter
-    return agree(understand(gold), understand(answer))
+    golden, given = understand(gold), understand(answer)
+    verdict = agree(golden, given)
+    if verdict is None and is_clear(golden) and len(PROSE.findall(given.text)) >= MANY_WORDS:
+        return False  # a sentence, where a value was asked for
+    return verdict
 
 
 CHOICE = re.compile(r"\(?([A-J])\)?")
@@ -133,7 +143,7 @@ def agree(gold: Answer, answer: Answer) -> bool | None:
     if gold.items and answer.items:
         return _structures_agree(gold, answer)
     if gold.items or answer.items:  # one value against several
-        return False if is_clear(gold) and is_clear(answer) else None
+        return False if _is_known(gold) and _is_known(answer) else None
     return None
 
 
@@ -162,7 +172,7 @@ def _percent_agrees(gold: Answer, answer: Answer) -> bool:
 
 def _leaves_agree(gold: Answer, answer: Answer) -> bool | None:
     if gold.reading is None or answer.reading is None:
-        return False if is_clear(gold) and is_clear(answer) else None
+        return False if _can_never_agree(gold, answer) else None
     if not _details_agree(gold, answer) and gold.reading.key == answer.reading.key:
         return False
     if gold.percent != answer.percent:
@@ -170,6 +180,16 @@ def _leaves_agree(gold: Answer, answer: Answer) -> bool | None:
     if _units_conflict(gold.unit, answer.unit):
         return False
     return _values_agree(gold.reading, answer.reading)
+
+
+def _can_never_agree(gold: Answer, answer: Answer) -> bool:
+    """However the unclear one of two leaves is read, it differs from the other."""
+    if is_clear(gold) and is_clear(answer):
+        return True
+    ways = [(one.reading,) if one.reading else possible_readings(one.text) for one in (gold, answer)]
+    if not all(ways) or gold.percent or answer.percent:
+        return False
+    return all(_values_agree(g, a) is False for g in ways[0] for a in ways[1])
 
 
 def _scaled_agree(gold: Answer, answer: Answer) -> bool | None:
@@ -212,7 +232,7 @@ def _equations_agree(gold: Answer, answer: Answer) -> bool | None:
         return keys[0] == keys[1]
     if gold.name and answer.name:
         return False
-    return False if is_clear(gold) and is_clear(answer) else None  # an equation against a value
+    return False if _is_known(gold) and _is_known(answer) else None  # an equation against a value
 
 
 def _names_conflict(gold: str, answer: str) -> bool:
@@ -228,9 +248,15 @@ def _structures_agree(gold: Answer, answer: Answer) -> bool | None:
         return _same_members(gold.items, answer.items)
     if gold.kind == answer.kind or kinds == {"tuple", "bare"}:
         return _same_in_order(gold.items, answer.items)
-    if "matrix" in kinds or ("union" in kinds and not kinds & {"set", "bare"}):  # (0, 2) ∪ (1, 3) is (0, 3)
-        return None
-    return False
+    if "union" in kinds:  # unions of numeric intervals were merged: one that is left is no single interval
+        return False if _is_numeric(gold) and _is_numeric(answer) else None
+    return None if "matrix" in kinds else False
+
+
+def _is_numeric(answer: Answer) -> bool:
+    if answer.items:
+        return all(_is_numeric(item) for item in answer.items)
+    return bool(INFINITY.fullmatch(answer.text)) or (answer.reading is not None and answer.reading.value is not None)
 
 
 def _same_in_order(gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:

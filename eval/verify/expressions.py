@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from mpmath.ctx_mp import MPContext
 
-from offleash.eval.verify.formulas import Node, Parser, TooLarge, Unreadable, variables
+from offleash.eval.verify.formulas import Choice, Node, Parser, TooLarge, Unreadable, variables
 
-__all__ = ["Reading", "fraction_key", "read", "read_equation"]
+__all__ = ["Reading", "fraction_key", "possible_readings", "read", "read_equation"]
 
 MAX_BITS = 1 << 13  # beyond it values are rounded to 60 digits
 WORKING_DIGITS, KEY_DIGITS, NOISE_DIGITS = 60, 20, 45
@@ -50,8 +50,21 @@ class Reading:
 @functools.lru_cache(maxsize=1 << 14)
 def read(text: str) -> Reading | Literal["unreadable", "too large"]:
     """The reading of a formula, or why there is none."""
+    return _read(text, None)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def possible_readings(text: str) -> tuple[Reading, ...]:
+    """Every way to read a formula that can be read in more than one; none if it cannot be read at all."""
+    choices = [Choice(below, natural) for below in (False, True) for natural in (False, True)]
+    found = [_read(text, choice) for choice in choices]
+    readings = tuple(dict.fromkeys(one for one in found if isinstance(one, Reading)))
+    return readings if all(isinstance(one, Reading) for one in found) else ()
+
+
+def _read(text: str, choice: Choice | None) -> Reading | Literal["unreadable", "too large"]:
     try:
-        node = Parser(text).whole()
+        node = Parser(text, choice).whole()
         symbols = tuple(sorted(variables(node)))
         return _constant(node) if not symbols else _function(node, symbols)
     except TooLarge:

@@ -1,14 +1,14 @@
 """Formulas as trees: a small reader of LaTeX and plain notation that refuses what it does not know and never guesses.
 
-Bounded by construction: so many characters, digits and levels, no backtracking. `1/2x`, `f(x)`, a bare logarithm and
-whatever else can be read in two ways are unreadable.
+Bounded by construction: so many characters, digits and levels, no backtracking. `1/2x`, a bare logarithm and whatever
+else can be read in two ways are unreadable, unless the caller chooses.
 """
 
 import re
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Node", "Parser", "TooLarge", "Unreadable", "variables"]
+__all__ = ["Choice", "Node", "Parser", "TooLarge", "Unreadable", "variables"]
 
 MAX_CHARS, MAX_DEPTH, MAX_DIGITS = 600, 40, 400
 
@@ -35,10 +35,18 @@ class TooLarge(ValueError):
     """A formula whose size, or whose value, is over the limits."""
 
 
-class Parser:
-    """Recursive descent over LaTeX or plain formulas."""
+class Choice(NamedTuple):
+    """How to read what can be read in two ways: 1/2x as 1/(2x), a bare logarithm as the natural one."""
 
-    def __init__(self, text: str) -> None:
+    below_the_line: bool
+    natural: bool
+
+
+class Parser:
+    """Recursive descent over LaTeX or plain formulas. Without a `choice` what can be read in two ways is unreadable."""
+
+    def __init__(self, text: str, choice: Choice | None = None) -> None:
+        self.choice = choice
         if len(text) > MAX_CHARS:
             raise TooLarge(f"{len(text)} characters")
         self.tokens = tokenize(text)
@@ -93,11 +101,16 @@ class Parser:
                 self.take()
                 node, divided = ("div", node, self.signed()), True
             elif starts_factor(token):
-                if divided:
-                    raise Unreadable("1/2x can be read in two ways")
-                node = ("mul", node, self.power())
+                node = self.after_division(node) if divided else ("mul", node, self.power())
             else:
                 return node
+
+    def after_division(self, node: Node) -> Node:
+        """The x of 1/2x: below the line, or beside it."""
+        if self.choice is None:
+            raise Unreadable("1/2x can be read in two ways")
+        factor = self.power()
+        return ("div", node[1], ("mul", node[2], factor)) if self.choice.below_the_line else ("mul", node, factor)
 
     def product_after_sign(self) -> Node:
         sign = self.take()
@@ -264,10 +277,13 @@ class Parser:
         return node
 
     def logarithm(self) -> Node:
-        if self.peek() != "_":
-            raise Unreadable("a logarithm without its base")
-        self.take()
-        base = self.argument()
+        if self.peek() == "_":
+            self.take()
+            base = self.argument()
+        elif self.choice is None:
+            raise Unreadable("a logarithm without its base can be read in two ways")
+        else:
+            base = ("const", "e") if self.choice.natural else ("num", Fraction(10), False)
         return ("div", ("fn", "ln", self.operand()), ("fn", "ln", base))
 
 

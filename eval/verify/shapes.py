@@ -111,7 +111,53 @@ def _union(text: str, depth: int) -> Answer | None:
             return None  # "2 or 3" is a list
     if len(parts) == 1:
         return None
-    return Answer("union", text, tuple(parse(part, depth + 1) for part in parts))
+    return merged(text, tuple(parse(part, depth + 1) for part in parts))
+
+
+def merged(text: str, parts: tuple[Answer, ...]) -> Answer:
+    """A union of intervals with overlapping ones made one: (0, 2) ∪ (1, 3) is (0, 3). Others stay as they are."""
+    ends = [span(part) for part in parts]
+    if None in ends:
+        return Answer("union", text, parts)
+    spans = sorted((end for end in ends if end is not None), key=lambda one: one[:2])
+    kept = [spans[0]]
+    for low, high, low_item, high_item in spans[1:]:
+        last = kept[-1]
+        if not touches(last[1], low):
+            kept.append((low, high, low_item, high_item))
+        elif high > last[1]:
+            kept[-1] = (last[0], high, last[2], high_item)
+    intervals = tuple(_make(_kind(low, high), (a, b)) for low, high, a, b in kept)
+    return intervals[0] if len(intervals) == 1 else Answer("union", text, intervals)
+
+
+End = tuple[Fraction | float, int]  # a value and -1, 0 or 1: just below it, at it, just above it
+
+
+def touches(high: End, low: End) -> bool:
+    """Whether an interval that ends at `high` leaves no gap before one that starts at `low`."""
+    return low[0] < high[0] or (low[0] == high[0] and 0 in (low[1], high[1]))
+
+
+def span(part: Answer) -> tuple[End, End, Answer, Answer] | None:
+    """An interval's ends in numbers, and as written; None if it is no interval, is empty or has no numeric ends."""
+    if part.kind not in BRACKETS.values() or len(part.items) != 2:
+        return None
+    low, high = (_end_value(item) for item in part.items)
+    if low is None or high is None or low >= high:
+        return None
+    opens, closes = part.kind in ("tuple", "right"), part.kind in ("tuple", "left")
+    return (low, 1 if opens else 0), (high, -1 if closes else 0), part.items[0], part.items[1]
+
+
+def _end_value(item: Answer) -> Fraction | float | None:
+    if match := INFINITY.fullmatch(item.text):
+        return float("-inf") if match[1] == "-" else float("inf")
+    return item.reading.value if item.reading is not None else None
+
+
+def _kind(low: End, high: End) -> Kind:
+    return BRACKETS["(" if low[1] > 0 else "[", ")" if high[1] < 0 else "]"]
 
 
 def _membership(text: str, depth: int) -> Answer | None:

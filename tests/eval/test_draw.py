@@ -24,9 +24,7 @@ from offleash.eval.repeats import Coins, block_log_chance
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks.base import Problem, Verdict
 
-SAMPLING = Sampling(
-    temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=8, stop=()
-)
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=8, stop=())
 
 
 class Coin:
@@ -109,7 +107,11 @@ def fill(pool: Pool, task: Any, engine: Any, **settings: Any) -> Any:
 
 
 def content(pool: Pool) -> list[dict[str, Any]]:
-    return Pool.open(pool.path).read(["problem_id", "index", "answer", "correct", "tokens", "logprob", "completion"]).to_pylist()
+    return (
+        Pool.open(pool.path)
+        .read(["problem_id", "index", "answer", "correct", "tokens", "logprob", "completion"])
+        .to_pylist()
+    )
 
 
 # What is drawn

@@ -433,6 +433,7 @@ def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.
         (["{base}", "{other}"], "task: "),
         (["{base}", "{policy}", "--k", "0"], "k must be at least 1"),
         (["{base}", "{policy}", "--confidence", "2"], "confidence must lie"),
+        (["{base}", "{policy}", "--draws", "0"], "draws must be at least 1"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(

@@ -27,9 +27,7 @@ from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.pool import Pool
 from offleash.eval.sampling import Sampling
 
-PLAIN = Sampling(
-    temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=()
-)
+PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=())
 MESSAGES = [{"role": "user", "content": "1 + 2"}]
 
 
@@ -37,6 +35,7 @@ class Server:
     """A real HTTP server whose completions are numbers drawn with the seed it is sent. `behave` may answer instead."""
 
     def __init__(self) -> None:
+        self.engines: list[OpenAIEngine] = []
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.behave: Callable[[int, dict[str, Any]], tuple[int, Any] | None] = lambda call, body: None
@@ -95,6 +94,8 @@ def answer(body: dict[str, Any], count: int | None = None) -> dict[str, Any]:
 def server() -> Iterator[Server]:
     made = Server()
     yield made
+    for engine in made.engines:
+        engine.close()
     made.http.shutdown()
     made.http.server_close()
 
@@ -102,6 +103,7 @@ def server() -> Iterator[Server]:
 def engine_for(server: Server, **options: Any) -> OpenAIEngine:
     made = load_engine("openai", served_model(server.url), context=64, **{"pause": 0.01, **options})
     assert isinstance(made, OpenAIEngine)
+    server.engines.append(made)
     return made
 
 
@@ -235,7 +237,18 @@ def test_partial_failures_are_resumed(server: Server, tmp_path: Path, capsys: An
 
 
 def test_without_a_tokenizer_the_length_must_be_given(server: Server, tmp_path: Path, capsys: Any) -> None:
-    words = ["--model", server.url, "--task", "countdown", "--task-args", '{"n": 2}', "--pool", str(tmp_path), "--k", "2"]
+    words = [
+        "--model",
+        server.url,
+        "--task",
+        "countdown",
+        "--task-args",
+        '{"n": 2}',
+        "--pool",
+        str(tmp_path),
+        "--k",
+        "2",
+    ]
     assert main(["sample", *words]) == 2
     assert "give --max-new-tokens" in capsys.readouterr().err
 
@@ -258,19 +271,15 @@ def vllm_server(lab_base: Path, tmp_path_factory: Any) -> Iterator[str]:
         port = probe.getsockname()[1]
     words = ["--model", str(lab_base), "--served-model-name", "lab", "--dtype", "float32", "--enforce-eager"]
     env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-    log = (tmp_path_factory.mktemp("vllm") / "log").open("w+")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port), "--host", "127.0.0.1", *words],
-        env=env,
-        stdout=log,
-        stderr=log,
-    )
+    path = tmp_path_factory.mktemp("vllm") / "log"
+    words = ["-m", "vllm.entrypoints.openai.api_server", "--port", str(port), "--host", "127.0.0.1", *words]
+    with path.open("w") as log:
+        process = subprocess.Popen([sys.executable, *words], env=env, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(300):
             if process.poll() is not None:
-                log.seek(0)
-                pytest.fail(log.read()[-3000:])
+                pytest.fail(path.read_text()[-3000:])
             try:
                 if httpx.get(f"{url}/health").status_code == 200:
                     break
@@ -289,7 +298,8 @@ def test_vllms_own_server_gives_what_the_model_gives(vllm_server: str, lab_base:
 
     model, tokenizer = lab_model
     prompt = tokenizer("3 7 25 = 46:")["input_ids"]
-    engine = OpenAIEngine(served_model(vllm_server, tokenizer=str(lab_base)), context=64)
+    engine = OpenAIEngine(served_model(vllm_server, tokenizer=str(lab_base)), context=64, concurrency=8)
+    plain = OpenAIEngine(served_model(vllm_server), context=64, concurrency=8)
     wanted = [Request(0, prompt, 8 * i, 8, 1000 * i) for i in range(16)]
     found = draws(engine, wanted)
     completions = [c for start in sorted(found) for c in found[start]]
@@ -299,8 +309,10 @@ def test_vllms_own_server_gives_what_the_model_gives(vllm_server: str, lab_base:
     scores = score(model, [prompt] * len(whole), [rows[i] for i in whole])
     assert np.allclose(scores.logprob_s, [completions[i].logprob for i in whole], atol=1e-3)
     assert draws(engine, wanted[:4]) == {start: found[start] for start in (0, 8, 16, 24)}
-    text = draws(OpenAIEngine(served_model(vllm_server), context=64), [replace(r, prompt="3 7 25 = 46:") for r in wanted])
+    text = draws(plain, [replace(r, prompt="3 7 25 = 46:") for r in wanted])
     assert {s: [c.text for c in cs] for s, cs in text.items()} == {s: [c.text for c in cs] for s, cs in found.items()}
+    engine.close()
+    plain.close()
 
 
 @pytest.mark.slow

@@ -22,9 +22,7 @@ from offleash.eval.tasks import Problem, load_task
 
 K = 512
 LENGTH = 20
-PLAIN = Sampling(
-    temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=LENGTH, stop=()
-)
+PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=LENGTH, stop=())
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +86,9 @@ def ids_of(source: ModelSource, completion: Any) -> list[int]:
     return [*ids, source.tokenizer.eos_token_id] if completion.finish == "stop" else ids
 
 
-def test_sampled_hits_agree_with_the_exact_probabilities(engine: Any, source: ModelSource, task: Any, pool: Pool) -> None:
+def test_sampled_hits_agree_with_the_exact_probabilities(
+    engine: Any, source: ModelSource, task: Any, pool: Pool
+) -> None:
     exact = exact_units(engine.model, source.tokenizer, task, task.problems, max_new_tokens=LENGTH)
     hits, p = pool.hits().unit_hits, exact.probability_u
     z = (hits - K * p) / np.sqrt(K * p * (1 - p) + 1e-12)
@@ -217,7 +217,9 @@ def test_an_adapter_without_its_model_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_adapter_is_put_on_its_model(tmp_path: Path, lab_base: Path, lab_model: Any, engine: Any, prompts: Any) -> None:
+def test_an_adapter_is_put_on_its_model(
+    tmp_path: Path, lab_base: Path, lab_model: Any, engine: Any, prompts: Any
+) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM

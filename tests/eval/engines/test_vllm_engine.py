@@ -30,9 +30,7 @@ pytestmark = pytest.mark.slow
 
 K = 512
 LENGTH = 20
-PLAIN = Sampling(
-    temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=LENGTH, stop=()
-)
+PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=LENGTH, stop=())
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,9 @@ def draws(engine: Any, wanted: list[Request], sampling: Sampling = PLAIN) -> dic
 
 def blocks(prompts: list[Any], k: int, n: int = 16) -> list[Request]:
     return [
-        Request(p, prompt, start, n, 10_000 * p + 1000 * start) for p, prompt in enumerate(prompts) for start in range(0, k, n)
+        Request(p, prompt, start, n, 10_000 * p + 1000 * start)
+        for p, prompt in enumerate(prompts)
+        for start in range(0, k, n)
     ]
 
 
@@ -96,7 +96,9 @@ def test_sampled_hits_agree_with_the_exact_probabilities(
     found = draws(engine, blocks(prompts, K))
     exact = exact_units(*lab_model, task, task.problems, max_new_tokens=LENGTH)
     texts = [[c.text for s in range(0, K, 16) for c in found[p, s]] for p in range(8)]
-    answers = [[v.answer for v in task.verify([problem] * K, texts[p]) if v.correct] for p, problem in enumerate(task.problems)]
+    answers = [
+        [v.answer for v in task.verify([problem] * K, texts[p]) if v.correct] for p, problem in enumerate(task.problems)
+    ]
     units = zip(exact.unit_problem.tolist(), exact.unit_answer, strict=True)
     hits, p = np.array([answers[p].count(answer) for p, answer in units]), exact.probability_u
     z = (hits - K * p) / np.sqrt(K * p * (1 - p) + 1e-12)

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from offleash.eval.verify.expressions import Reading, read, read_equation
+from offleash.eval.verify.expressions import Reading, possible_readings, read, read_equation
 
 SAME = [
     (
@@ -124,6 +124,16 @@ def test_equations_are_known_up_to_a_factor_and_the_order_of_sides() -> None:
     assert read_equation("3x-y+13", "0") != read_equation("3x+4y+14", "0")
     assert read_equation("1", "1") is None
     assert read_equation("x", "x") is None
+
+
+def test_every_way_to_read_an_ambiguous_formula() -> None:
+    logarithms = possible_readings("\\log 100")
+    assert len(logarithms) == 2
+    assert logarithms[0].key == "2"
+    halves = {reading.key for reading in possible_readings("1/2x")}
+    assert halves == {read(form).key for form in ("\\frac{x}{2}", "\\frac{1}{2x}")}  # type: ignore[union-attr]
+    assert possible_readings("\\foo") == ()
+    assert [reading.key for reading in possible_readings("1/2")] == ["1/2"]
 
 
 def test_a_key_does_not_depend_on_what_was_read_before() -> None:
