@@ -3,8 +3,8 @@
 What is missing from a pool is cut into blocks the same way every time, and a block's seed depends on nothing but the
 pool's seed, the problem and the block's first index. So a run that was killed draws again exactly what it lost.
 
-A problem under a plan that stops early (`offleash.eval.plans`) is drawn in rounds, to 32 draws, to 64, to 128 and so on.
-It is done or not by its draws in index order without a gap, never by which of them came back first; draws after the
+A problem under a plan that stops early (`offleash.eval.plans`) is drawn in rounds, to 32 draws, to 64, to 128 and so
+on. It is done or not by its draws in index order without a gap, never by which of them came back first; draws after the
 last success that the plan asks for are not kept, so that a pool holds the stopped experiment and nothing more.
 """
 
@@ -108,7 +108,7 @@ class Ledger:
         return int(wins[wanted - 1]) + 1 if len(wins) >= wanted else len(correct_r)
 
     def blocks(self, end: int, size: int) -> list[Block]:
-        """What is missing below index `end` of problems that are not done, in index order, cut at multiples of `size`."""
+        """What is missing below `end` of problems that are not done, in index order, cut at multiples of `size`."""
         open_p = [p for p in range(len(self._state_pk)) if not self.is_done(p)]
         found = [block for p in open_p for block in _runs(p, self._state_pk[p, :end] == _UNSEEN, size)]
         return sorted(found, key=lambda block: (block.start, block.problem))

@@ -1,7 +1,7 @@
 """The loop that fills a pool: an engine draws what the plan still lacks, the task verifies it, parts are appended.
 
-Parts are written every few seconds, so a crash, Ctrl-C or kill -9 loses at most those seconds, and the same call goes on
-where the pool stands. Nothing is kept that is not verified, and nothing that the plan would not have drawn.
+Parts are written every few seconds, so a crash, Ctrl-C or kill -9 loses at most those seconds, and the same call goes
+on where the pool stands. Nothing is kept that is not verified, and nothing that the plan would not have drawn.
 """
 
 import sys
@@ -86,8 +86,9 @@ class Drawing:
 
     def run(self) -> Totals:
         self.repeats.remember(self.ledger.has(self.pool.spec.k))
-        for self._end in round_ends(self.pool.spec.k, self.ledger.successes):
-            blocks = self.ledger.blocks(self._end, self.engine.block)
+        for end in round_ends(self.pool.spec.k, self.ledger.successes):
+            self._end = end
+            blocks = self.ledger.blocks(end, self.engine.block)
             if blocks:
                 self._round(blocks)
         self.totals.seconds = time.monotonic() - self._started
@@ -104,8 +105,8 @@ class Drawing:
             self._save(bar)
         if self.failed:
             raise EngineError(
-                f"{len(self.failed)} of {len(blocks)} requests failed ({self.failed[-1]}); the others are kept. The same "
-                "command draws what is missing"
+                f"{len(self.failed)} of {len(blocks)} requests failed ({self.failed[-1]}); the others are kept. The "
+                "same command draws what is missing"
             )
 
     def _requests(self, blocks: Sequence[Block]) -> Iterator[Request]:

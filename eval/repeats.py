@@ -92,8 +92,8 @@ class Repeats:
             if coins.too_many:
                 raise EngineError(
                     f"completions of the same problem repeat beyond chance {where}: {coins.seen} repeats where "
-                    f"{coins.expected:.1f} are expected. The seed is ignored or reused, or a cache answers: pass@k from "
-                    "such draws would be pass@1. Nothing of this part was kept"
+                    f"{coins.expected:.1f} are expected. The seed is ignored or reused, or a cache answers: pass@k "
+                    "from such draws would be pass@1. Nothing of this part was kept"
                 )
 
     def _refuse_twin(self, problem: int, start: int, digest_i: np.ndarray, logp_i: np.ndarray) -> None:
@@ -104,8 +104,8 @@ class Repeats:
             other = 0  # the first block, drawn before a restart
         if other != start and block_log_chance(digest_i, logp_i) < IMPOSSIBLE:
             raise EngineError(
-                f"problem {self.pool.problem_ids[problem]!r}: draws {start} to {start + len(digest_i) - 1} are the same, "
-                f"one by one, as those from {other} on, which cannot be chance. The engine uses a seed twice: pass@k "
+                f"problem {self.pool.problem_ids[problem]!r}: draws {start} to {start + len(digest_i) - 1} are the "
+                f"same, one by one, as those from {other} on: that is no chance. The engine uses a seed twice: pass@k "
                 "from such draws would be pass@1. Nothing of this part was kept"
             )
 

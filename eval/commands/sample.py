@@ -185,9 +185,8 @@ def _show(pool: Pool, job: Job) -> None:
     spec = pool.spec
     knobs = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens", "stop")
     versions = ", ".join(f"{name} {number}" for name, number in spec.versions.items())
-    plan = (
-        f"{spec.k} draws" if spec.plan["kind"] == "fixed" else f"until {spec.plan['successes']}, at most {spec.k} draws"
-    )
+    wins = spec.plan.get("successes")
+    plan = f"{spec.k} draws" if wins is None else f"until {wins} successes, at most {spec.k} draws"
     rows = {
         "model": f"{spec.model}{f' @ {spec.revision[:12]}' if spec.revision else ''}, weights {spec.weights[:24]}",
         "task": f"{spec.task} (version {spec.task_version}), {len(job.problems)} problems",

@@ -37,8 +37,8 @@ class Completion:
     """One draw. With finish "error" it is none: `text` says what happened, and it is drawn again later.
 
     `tokens` counts the end token too. `logprob` is the sum over those tokens of the log-probability that they were
-    drawn with: of the distribution after temperature, penalty and truncation. At top_p = 1 and so on, that is the model's
-    own at the sampling temperature. None is unknown.
+    drawn with: of the distribution after temperature, penalty and truncation. With those off, that is the model's own
+    at the sampling temperature. None is unknown.
     """
 
     text: str

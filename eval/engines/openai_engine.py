@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible server (vllm serve, SGLang, llama.cpp, ...): completions for tokens and text, chat for messages.
+"""Any OpenAI-compatible server (vllm serve, SGLang, llama.cpp): completions for tokens and text, chat for messages.
 
 Many requests are under way at once. A call that fails in a way that may pass is tried again with growing pauses; a
 server that returns fewer completions than asked for is asked for the rest, so a request is never short without saying

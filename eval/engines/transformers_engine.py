@@ -48,7 +48,8 @@ class TransformersEngine:
     def __init__(self, source: ModelSource, *, context: int, batch_size: int = 64, device: str | None = None) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
-        self.tokenizer, self.end_ids, self.batch_size = source.tokenizer, source.end_ids, batch_size
+        self.end_ids, self.batch_size = source.end_ids, batch_size
+        self.tokenizer: Any = source.tokenizer
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.model = _load(source, self.device)
         # What `generate` is not told it takes from here, and a model may ship temperature, top_k and more in it.

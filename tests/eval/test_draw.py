@@ -1,10 +1,6 @@
 """The loop draws exactly what a plan lacks, whatever happens to it, and notices draws that cannot be independent."""
 
-import os
 import random
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +10,6 @@ import numpy as np
 import pytest
 
 from offleash.eval.blocks import Block, Ledger, block_seed, round_ends
-from offleash.eval.cli import main
 from offleash.eval.draw import PATIENCE, draw
 from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.errors import ConfigError, EngineError, PoolError, VerifyError
@@ -120,7 +115,8 @@ def content(pool: Pool) -> list[dict[str, Any]]:
 def test_blocks_are_what_is_missing_in_index_order_cut_at_multiples_of_the_block_size(tmp_path: Path) -> None:
     task = Coin(2)
     pool = make_pool(tmp_path, task, k=40)
-    pool.append({"problem_id": ["p0"] * 17, "index": list(range(17)), "answer": ["a"] * 17, "correct": [False] * 17, "status": ["ok"] * 17})  # fmt: skip
+    row = {"problem_id": "p0", "answer": "a", "correct": False, "status": "ok"}
+    pool.append({**{name: [value] * 17 for name, value in row.items()}, "index": list(range(17))})
     assert Ledger(pool).blocks(40, 16) == [
         Block(1, 0, 16), Block(1, 16, 16), Block(0, 17, 15), Block(0, 32, 8), Block(1, 32, 8)
     ]  # fmt: skip
@@ -360,155 +356,7 @@ def test_the_alarm_knows_the_chance_of_a_repeat() -> None:
     assert block_log_chance(digests, np.array([-1.0, -1.0, -2.0, -3.0])) == -7.0
 
 
-# Killed at random moments, on the real engine
-
-LIVES = textwrap.dedent(
-    """
-    import os, random, signal, sys, time
-    from offleash.eval.commands import sample
-    from offleash.eval.engines import find_engine
-
-    folder, kills = sys.argv[1], int(sys.argv[2])
-    find_engine("transformers")  # imported once; nothing is computed before the fork
-    arguments = ["--model", "lab", "--task", "countdown", "--task-args", '{"split": "probe", "n": 5}', "--k", "128",
-                 "--max-new-tokens", "20", "--save-every", "0.2"]
-
-    def life(name):
-        pid = os.fork()
-        if pid == 0:
-            os._exit(sample.main([*arguments, "--pool", os.path.join(folder, name)]))
-        return pid
-
-    assert os.waitpid(life("whole"), 0)[1] == 0
-    rng = random.Random(int(sys.argv[3]))
-    died = 0
-    while died < kills:
-        pid = life("torn")
-        time.sleep(rng.uniform(0.3, 1.5))
-        os.kill(pid, signal.SIGKILL)
-        if os.waitpid(pid, 0)[1] != signal.SIGKILL:
-            break  # it was done before
-        died += 1
-    print("killed", died, "parts", len([f for f in os.listdir(os.path.join(folder, "torn")) if f.startswith("samples")]))
-    assert os.waitpid(life("torn"), 0)[1] == 0
-    """
-)
-
-
-def run_lives(folder: Path, kills: int, seed: int) -> str:
-    script = folder / "lives.py"
-    script.write_text(LIVES)
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder), str(kills), str(seed)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
-def test_killed_again_and_again_a_run_ends_with_the_very_same_pool(tmp_path: Path) -> None:
-    said = run_lives(tmp_path, kills=3, seed=random.randrange(10**6))
-    assert int(said.split("killed ")[1].split()[0]) >= 1
-    whole, torn = Pool.open(tmp_path / "whole"), Pool.open(tmp_path / "torn")
-    assert torn.is_complete
-    assert torn.duplicates() == 0
-    assert content(torn) == content(whole)
-
-
-# The command
-
-
-def lab(folder: Path, *words: str, problems: int = 3) -> int:
-    arguments = ["--model", "lab", "--task", "countdown", "--task-args", f'{{"split": "probe", "n": {problems}}}']
-    return main(["sample", *arguments, "--pool", str(folder), "--k", "8", "--max-new-tokens", "20", *words])
-
-
-def test_the_command_fills_a_pool_says_how_and_finds_it_complete(tmp_path: Path, capsys: Any) -> None:
-    assert lab(tmp_path / "pool") == 0
-    said = capsys.readouterr().out
-    assert "temperature 1.0, top_p 1.0, top_k 0" in said
-    assert "drew 24 samples" in said
-    assert Pool.open(tmp_path / "pool").is_complete
-    assert lab(tmp_path / "pool") == 0
-    assert "nothing to draw" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "field"),
-    [
-        (["--temperature", "0.7"], "temperature: 1.0 -> 0.7"),
-        (["--seed", "1"], "seed: 0 -> 1"),
-        (["--stop", "x"], "stop: "),
-        (["--plan", "until"], "plan: "),
-        (["--limit", "2"], "problems: "),
-        (["--dtype", "bfloat16"], "dtype: 'float32' -> 'bfloat16'"),
-        (["--end-token", "<pad>"], "stop: "),
-    ],
-)
-def test_a_pool_drawn_otherwise_is_refused_naming_the_field(
-    tmp_path: Path, capsys: Any, words: list[str], field: str
-) -> None:
-    pool = make_lab_pool_once(tmp_path.parent / "one")
-    capsys.readouterr()
-    assert lab(pool, *words) == 2
-    error = capsys.readouterr().err
-    assert field in error
-    assert len(error.strip().splitlines()) == 1
-
-
-def make_lab_pool_once(folder: Path) -> Path:
-    if not (folder / "pool.json").exists():
-        assert lab(folder) == 0
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--model", "no/such-model"], "cannot read the config of model 'no/such-model'"),
-        (["--model", "http://127.0.0.1:9/v1"], "no OpenAI-compatible server at http://127.0.0.1:9/v1"),
-        (["--engine", "vlm"], "did you mean vllm?"),
-        (["--engine", "openai"], "needs a server's URL"),
-        (["--engine-args", '{"batch": 1}'], "its options are: batch_size, device"),
-        (["--template-args", "[1]"], "must be a JSON object"),
-        (["--ids", "nope"], "the task has no problem 'nope'"),
-        (["--temperature", "0"], "temperature must be above 0"),
-        (["--max-new-tokens", "4000"], "leaves 113 of the model's 128"),
-        (["--end-token", "ab"], "'ab' is not one token"),
-        (["--template", "missing.jinja"], "cannot be read"),
-        (["--plan", "until", "--successes", "0"], "until at least one success"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path, capsys: Any, words: list[str], said: str) -> None:
-    assert lab(tmp_path / "pool", *words) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert len(error.strip().splitlines()) == 1
-
-
-def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "file").write_text("")
-    assert lab(tmp_path / "file" / "pool") == 2
-    assert "cannot make a pool" in capsys.readouterr().err
-
-
-def test_several_tasks_get_a_pool_each_and_problems_can_be_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from offleash.eval.tasks.countdown import Countdown\n"
-        "class Four(Countdown):\n    name = 'countdown/four'\n"
-        "    def __init__(self): super().__init__(split='probe', n=5, numbers=4)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    words = ["--model", "lab", "--task", "countdown", "mine:Four", "--pool", str(tmp_path / "pools"), "--k", "4"]
-    arguments = ["--task-args", '{"split": "probe", "n": 3}', "--task-args", "{}", "--limit", "2"]
-    assert main(["sample", *words, *arguments, "--max-new-tokens", "20"]) == 0
-    pools = [Pool.open(tmp_path / "pools" / name) for name in ("countdown", "countdown-four")]
-    assert [len(pool.problem_ids) for pool in pools] == [2, 2]
-    assert all(pool.is_complete for pool in pools)
+# Settings
 
 
 def test_a_setting_out_of_range_is_refused() -> None:

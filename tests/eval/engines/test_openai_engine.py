@@ -101,7 +101,7 @@ def server() -> Iterator[Server]:
 
 
 def engine_for(server: Server, **options: Any) -> OpenAIEngine:
-    made = load_engine("openai", served_model(server.url), context=64, **{"pause": 0.01, **options})
+    made = load_engine("openai", served_model(server.url), context=64, **{"pause": 0.001, **options})
     assert isinstance(made, OpenAIEngine)
     server.engines.append(made)
     return made
