@@ -172,18 +172,14 @@ def main() -> None:
 
 
 def forget(verifier: MathVerifier) -> None:
-    """Drop every verdict and reading kept in this process; the worker stays."""
+    """Drop every verdict and reading, and have a new worker ready."""
     verifier._cache.clear()
-    for cached in (
-        answers.compare,
-        answers.answer_class,
-        understand,
-        normalise,
-        read,
-        read_equation,
-        possible_readings,
-    ):
+    for cached in (answers.compare, answers.answer_class, understand, normalise):
         cached.cache_clear()
+    for reader in (read, read_equation, possible_readings):
+        reader.cache_clear()
+    verifier.close()
+    verifier.pool.map([{"gold": "1", "answer": "1"}])
 
 
 def undecided(problems: list[Problem], completions: list[str]) -> int:

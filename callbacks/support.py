@@ -298,7 +298,7 @@ class SupportCallback(TrainerCallback):
         pools = sorted((self.folder / "pools").glob("step-*"))
         if pools and not step:
             raise ConfigError(
-                f"{self.folder} holds the samples of an earlier run ({len(pools)} pools), which a new run would replace: "
+                f"{self.folder} holds the samples of an earlier run ({len(pools)} pools), which would be replaced: "
                 "choose another output_dir, or remove that folder's pools"
             )
         for path in pools:

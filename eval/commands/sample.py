@@ -205,7 +205,7 @@ def _report(pool: Pool, totals: Totals) -> None:
     shares = ", ".join(f"{status.replace('_', ' ')} {rate:.1%}" for status, rate in rates.items() if rate > 0)
     seconds = max(totals.seconds, 1e-9)
     print(
-        f"drew {totals.samples:,} samples in {seconds:.1f} s ({totals.samples / seconds:,.0f} samples/s, "
+        f"drew {totals.samples:,} samples in {seconds:.1f} s ({totals.samples / seconds:,.1f} samples/s, "
         f"{totals.tokens / seconds:,.0f} tokens/s): pass@1 {totals.pass_at_1:.4f}; {shares}\n"
         f"complete: {pool.path}"
     )

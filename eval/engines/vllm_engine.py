@@ -47,6 +47,10 @@ class VllmEngine:
         # What vLLM raises for options it does not know, files it cannot load, memory it does not have.
         except (TypeError, ValueError, OSError, RuntimeError) as error:
             raise ConfigError(f"vLLM cannot start with model {source.name!r}: {one_line(error, 400)}") from error
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        # A prompt that it cannot take is a ValueError.
+        self.errors = (EngineDeadError, EngineGenerateError, RuntimeError, ValueError)
         self.engine = self.llm.llm_engine
         self.room = QUEUED * int(self.engine.vllm_config.scheduler_config.max_num_seqs)
         self.lora = None
@@ -66,8 +70,7 @@ class VllmEngine:
                     if output.finished:
                         request = running.pop(output.request_id)
                         yield Drawn(request, self._completions(output.outputs, sampling))
-        except (RuntimeError, ValueError) as error:
-            # EngineDeadError is a RuntimeError; a prompt it cannot take is a ValueError.
+        except self.errors as error:
             raise EngineError(f"vLLM stopped: {type(error).__name__}: {one_line(error, 300)}") from error
         finally:
             if running:  # the caller stopped early
@@ -131,9 +134,11 @@ def _settings(source: ModelSource, context: int) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",
         "seed": 0,
-        # Compiling takes longer than it saves on a CPU.
-        "enforce_eager": current_platform.is_cpu(),
     }
+    if current_platform.is_cpu():
+        # Compiling takes longer than it saves. A prompt whose prefill is cut in two kills the engine if the request has
+        # a seed (0.31: the first half's token is undone by turning back its generator, which CPU generators cannot).
+        settings |= {"enforce_eager": True, "enable_chunked_prefill": False}
     if source.adapter is not None:
         settings |= {"enable_lora": True, "max_lora_rank": _lora_rank(source.adapter)}
     return settings

@@ -16,7 +16,7 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks.base import Problem, Status, Verdict
 from offleash.eval.verify.extract import TAGGED_STEPS, extract
-from offleash.eval.verify.gym_answers import refused, spelled
+from offleash.eval.verify.gym_answers import GUARDS, refused, spelled
 from offleash.eval.verify.workers import WorkerPool
 
 __all__ = ["GUESSABLE", "REFUSED", "Gym"]
@@ -81,6 +81,8 @@ class Gym:
         }
         self.pool = WorkerPool("offleash.eval.verify.gym_scoring:score", workers=workers, job_seconds=job_seconds)
         self._threshold = 1.0 if dataset in PROPORTIONAL else CORRECT
+        self._guard = GUARDS.get(dataset, lambda answer, gold: True)
+        self._golds = {problem.id: problem.gold for problem in self.problems}
         self._scores: dict[tuple[str, str], tuple[Status, bool]] = {}
 
     def verify(
@@ -122,7 +124,8 @@ class Gym:
             for problem_id, answer in scored
         ]
         for pair, outcome in zip(scored, self.pool.map(jobs), strict=True):
-            self._scores[pair] = (outcome.status, outcome.status == "ok" and outcome.value >= self._threshold)
+            full = outcome.status == "ok" and outcome.value >= self._threshold
+            self._scores[pair] = (outcome.status, full and self._guard(pair[1], self._golds[pair[0]]))
 
     @staticmethod
     def _class(problem: Problem, answer: str, correct: bool) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from offleash.eval.verify.expressions import Reading, read
 from offleash.eval.verify.normalise import normalise
 
-__all__ = ["MAX_CHARS", "NORMALISERS", "refused", "spelled"]
+__all__ = ["GUARDS", "MAX_CHARS", "NORMALISERS", "refused", "spelled"]
 
 MAX_CHARS = 20_000
 
@@ -140,10 +140,33 @@ EXECUTED = {
 }
 
 
+NOT_NUMBERS = {"nan", "inf", "infinity"}
+
+
+def near(answer: str, gold: str) -> bool:
+    """The same number to four decimal places, and to one percent."""
+    try:
+        given, wanted = Fraction(answer.replace(",", "")), Fraction(gold.replace(",", ""))
+    except (ValueError, ZeroDivisionError):
+        return False
+    return abs(given - wanted) <= min(Fraction(1, 10**4), abs(wanted) / 100)
+
+
+# What must hold beside full marks, where the scorer is broken: coin_flip pays them for "0" (a prefix of every gold),
+# complex_arithmetic for "nan", spell_backward (through rounding) for the right word followed by anything.
+GUARDS: dict[str, Callable[[str, str], bool]] = {
+    "coin_flip": near,
+    "complex_arithmetic": lambda answer, gold: "nan" not in answer.casefold(),
+    "spell_backward": lambda answer, gold: answer.casefold() == gold.casefold(),
+}
+
+
 def refused(dataset: str, answer: str) -> str | None:
     """Why an answer is wrong without being scored; None if the scorer may see it."""
     if len(answer) > MAX_CHARS:
         return "too long"
+    if answer.casefold().lstrip("+-") in NOT_NUMBERS:
+        return "not a number"
     allowed = EXECUTED.get(dataset)
     if allowed is None:
         return None

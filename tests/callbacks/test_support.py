@@ -258,7 +258,7 @@ def test_the_library_works_in_six_lines_on_a_plain_trl_trainer(make_trainer, tmp
     trainer = make_trainer(max_steps=1)
     # What README shows, word for word but for the sizes:
     from offleash.callbacks import SupportCallback
-    from offleash.eval.tasks import Verdict, load_task
+    from offleash.eval.tasks import load_task
 
     probe = load_task("countdown", split="probe", n=4)
     trainer.add_callback(SupportCallback(trainer, probe, k=4, every=1))

@@ -1,4 +1,4 @@
-"""W&B and trackio are not installed here, so stand-ins take what would be logged; TensorBoard is real everywhere else."""
+"""W&B and trackio are not installed here, so stand-ins take what would be logged; TensorBoard is real elsewhere."""
 
 import math
 from types import SimpleNamespace

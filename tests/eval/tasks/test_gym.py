@@ -18,6 +18,9 @@ KINDS = [
     ("game_of_life", {}),
     ("boxnet", {}),
     ("time_intervals", {}),
+    ("coin_flip", {}),
+    ("complex_arithmetic", {}),
+    ("spell_backward", {}),
 ]
 
 
@@ -91,6 +94,15 @@ def test_nearly_right_is_wrong_where_scores_are_shares(tasks: dict[str, Gym]) ->
         if (last := problem.gold[-1]).isdigit():
             near = problem.gold[:-1] + str((int(last) + 1) % 10)
             assert not times.verify([problem], [f"<answer>{near}</answer>"])[0].correct
+
+
+def test_scorers_that_can_be_cheated_are_guarded(tasks: dict[str, Gym]) -> None:
+    """Each of these gets full marks from the scorer itself."""
+    for name, cheat in (("coin_flip", "0"), ("complex_arithmetic", "nan"), ("complex_arithmetic", "nan + nani")):
+        assert verdicts(tasks[name], cheat) == [(False, "ok")] * 4, name
+    task = tasks["spell_backward"]
+    found = task.verify(task.problems, [f"<answer>{problem.gold} or so</answer>" for problem in task.problems])
+    assert not any(verdict.correct for verdict in found)
 
 
 def test_a_scorer_that_changes_its_problem_does_not_spoil_the_next_verdict(tasks: dict[str, Gym]) -> None:
