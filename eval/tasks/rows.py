@@ -74,7 +74,7 @@ class Benchmark:
         ids: Sequence[str] | str | None = None,
         sample: int | None = None,
         seed: int = 0,
-        golds: Literal["warn", "refuse", "drop", "unchecked"] = "warn",
+        golds: Literal["refuse", "drop", "unchecked"] = "refuse",
         thinking: bool = False,
         workers: int = 1,
         allow_unconfined: bool = False,
@@ -88,8 +88,8 @@ class Benchmark:
         answers that cannot be verified. `thinking`: the chat template opens a think block itself. The rest belongs to
         programs (`workers`, `allow_unconfined`) and to judged answers (`judge_*`: an OpenAI-compatible server).
         """
-        if golds not in ("warn", "refuse", "drop", "unchecked"):
-            raise ConfigError(f"task {self.name!r}: golds is warn, refuse, drop or unchecked, got {golds!r}")
+        if golds not in ("refuse", "drop", "unchecked"):
+            raise ConfigError(f"task {self.name!r}: golds is refuse, drop or unchecked, got {golds!r}")
         where = str(path) if path is not None else f"{self.source} ({split or self.split})"
         rows = hub_rows(self, split or self.split) if path is None else local_rows(Path(path), split)
         pairs = list(self.problems_of(rows, where))
@@ -180,11 +180,7 @@ def checked(make: Callable[[list[tuple[Problem, Row]]], Task], pairs: list[tuple
     said = f"{len(faults)} of {len(pairs)} gold answers of task {task.name!r} cannot be verified: {listed}{more}"
     if golds == "refuse":
         raise ConfigError(f"{said}. Correct them, or leave those problems out with golds='drop'")
-    kept_in = "count as unsolved whatever a model answers (golds='drop' leaves them out)"
-    fate = "are left out" if golds == "drop" else kept_in
-    warnings.warn(f"{said}. They {fate}.", RuntimeWarning, stacklevel=3)
-    if golds == "warn":
-        return task
+    warnings.warn(f"{said}. They are left out.", RuntimeWarning, stacklevel=3)
     bad = {problem_id for problem_id, _ in faults}
     if not (kept := [pair for pair in pairs if pair[0].id not in bad]):
         raise ConfigError(f"{said}: none is left")
