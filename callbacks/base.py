@@ -26,12 +26,29 @@ class FrozenBase:
 
     @contextmanager
     def scored(self) -> Iterator[Any]:
-        """The base as a module that TRL's `_get_per_token_logps_and_entropies` takes."""
+        """The base as a module that TRL's `_get_per_token_logps_and_entropies` takes, entropies included."""
+        trainer = self.trainer
         if self._is_adapter():
-            with self.trainer.accelerator.unwrap_model(self.trainer.model).disable_adapter():
-                yield self.trainer.model
-        else:
-            yield self._module()
+            with trainer.accelerator.unwrap_model(trainer.model).disable_adapter():
+                yield trainer.model
+            return
+        module = self._module()
+        inner = trainer.accelerator.unwrap_model(module)
+        forward = inner.forward
+        # TRL gives its reference a head without the entropy; ours is on only in here, as it costs on every call.
+        self._add_head(inner, ("log_probs", "entropy"))
+        try:
+            yield module
+        finally:
+            inner.forward = forward
+
+    def _add_head(self, model: Any, outputs: tuple[str, ...]) -> None:
+        add_fused_lm_head(
+            model,
+            temperature=self.trainer.temperature,
+            cast_lm_head_to_fp32=self.trainer.args.cast_lm_head_to_fp32,
+            outputs=outputs,
+        )
 
     @contextmanager
     def sampled(self) -> Iterator[None]:
@@ -82,9 +99,7 @@ class FrozenBase:
             kwargs["device_map"] = None
         model = create_model_from_path(source, **kwargs)
         disable_dropout_in_model(model)
-        add_fused_lm_head(
-            model, temperature=trainer.temperature, cast_lm_head_to_fp32=trainer.args.cast_lm_head_to_fp32
-        )
+        self._add_head(model, ("log_probs",))
         if trainer.is_deepspeed_enabled:
             return prepare_deepspeed(model, trainer.accelerator)
         if trainer.is_fsdp_enabled:

@@ -29,6 +29,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 SHORT = ("srr", "ndr", "sds", "nscr", "preserved", "shrunk", "expanded", "out")
 BEST = "best.json"
+STOPPED = "stopped.json"
 
 
 class Rule(NamedTuple):
@@ -70,6 +71,8 @@ class SupportGuard(TrainerCallback):
     def __init__(self, monitor: SupportCallback, rules: str | Iterable[str]) -> None:
         self.monitor = monitor
         self.rules = [parse_rule(rule) for rule in ([rules] if isinstance(rules, str) else rules)]
+        if sum(rule.compare == "best" for rule in self.rules) > 1:
+            raise ConfigError("only one 'best' rule can be kept: the Trainer protects one checkpoint from rotation")
         self.said: list[str] = []
 
     def on_train_begin(
@@ -93,6 +96,7 @@ class SupportGuard(TrainerCallback):
                 self._mark_best(rule, args, state, control)
             elif rule.holds(metrics):
                 control.should_save = control.should_training_stop = True
+                self._record(STOPPED, rule, metrics[rule.tag], args, state)
                 self._say(
                     f"stopped at step {state.global_step}: {rule.tag} is {metrics[rule.tag]:.4g}, "
                     f"and the rule is {rule.text!r}. A checkpoint is saved",
@@ -104,7 +108,7 @@ class SupportGuard(TrainerCallback):
         values = {
             step: metrics[rule.tag]
             for step, metrics in self.monitor.history.items()
-            if step > 0 and not math.isnan(metrics[rule.tag])
+            if step > 0 and not math.isnan(metrics.get(rule.tag, math.nan))
         }
         step = state.global_step
         if step not in values or any(value >= values[step] for s, value in values.items() if s < step):
@@ -114,11 +118,15 @@ class SupportGuard(TrainerCallback):
         checkpoint = Path(args.output_dir) / f"checkpoint-{step}"
         # The Trainer never rotates this one away, and `best_global_step` lets it find the folder once it is saved.
         state.best_model_checkpoint, state.best_global_step, state.best_metric = str(checkpoint), step, values[step]
-        if state.is_world_process_zero:
-            record = {"rule": rule.text, "metric": rule.tag, "value": values[step], "step": step}
-            record["checkpoint"] = checkpoint.name
-            write_whole(Path(args.output_dir) / BEST, json.dumps(record, indent=1).encode())
+        self._record(BEST, rule, values[step], args, state)
         self._say(f"best {rule.tag} so far is {values[step]:.4g} at step {step}: {checkpoint.name} is kept", state)
+
+    def _record(self, name: str, rule: Rule, value: float, args: TrainingArguments, state: TrainerState) -> None:
+        if state.is_world_process_zero:
+            assert args.output_dir is not None
+            record = {"rule": rule.text, "metric": rule.tag, "value": value, "step": state.global_step}
+            record["checkpoint"] = f"checkpoint-{state.global_step}"
+            write_whole(Path(args.output_dir) / name, json.dumps(record, indent=1).encode())
 
     def _say(self, message: str, state: TrainerState) -> None:
         self.said.append(message)

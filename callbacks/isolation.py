@@ -19,12 +19,15 @@ def isolated_rng() -> Iterator[None]:
     """Give the block random state of its own to seed as it likes; the caller's is untouched afterwards."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     python_state, numpy_state = random.getstate(), np.random.get_state()
+    mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
     with torch.random.fork_rng(devices=devices):
         try:
             yield
         finally:
             random.setstate(python_state)
             np.random.set_state(numpy_state)
+            if mps_state is not None:
+                torch.mps.set_rng_state(mps_state)
 
 
 @contextmanager

@@ -137,14 +137,13 @@ class TrainerSampler:
             base_logps: Any = None
             if from_base or self.kl_to_base:
                 with self.base.scored() as base:
-                    base_logps = self._logps(base, inputs, batch_size)[0]
-            # The base's fused head has no entropy output (trl 1.16): drawn in mid-run, its pool has none.
+                    base_logps, base_entropies = self._logps(base, inputs, batch_size)
             logps, entropies = (
-                (base_logps, None) if from_base else self._logps(trainer.model, inputs, batch_size, entropy=True)
+                (base_logps, base_entropies) if from_base else self._logps(trainer.model, inputs, batch_size)
             )
         for i, (draw, ids) in enumerate(local):
             draw.logprob = float((logps[i] * mask[i]).sum())
-            draw.entropy = None if entropies is None else float((entropies[i] * mask[i]).sum() / max(len(ids), 1))
+            draw.entropy = float((entropies[i] * mask[i]).sum() / max(len(ids), 1))
             draw.base_logprob = None if base_logps is None else float((base_logps[i] * mask[i]).sum())
 
     def _score_inputs(self, local: list[tuple[Draw, list[int]]]) -> dict[str, torch.Tensor]:
@@ -161,16 +160,14 @@ class TrainerSampler:
             "mask": completion_mask.to(device),
         }
 
-    def _logps(
-        self, model: Any, inputs: dict[str, torch.Tensor], batch_size: int, entropy: bool = False
-    ) -> tuple[Any, Any]:
+    def _logps(self, model: Any, inputs: dict[str, torch.Tensor], batch_size: int) -> tuple[Any, Any]:
         logps, entropies, _ = self.trainer._get_per_token_logps_and_entropies(
             model,
             inputs["input_ids"],
             inputs["attention_mask"],
             inputs["mask"].size(1),
             batch_size=batch_size,
-            compute_entropy=entropy,
+            compute_entropy=True,
         )
         return logps, entropies
 

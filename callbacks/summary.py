@@ -1,7 +1,8 @@
 """What a run prints last: step 0 against the last step, and where to look further."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 __all__ = ["HISTORY", "run_summary"]
 
@@ -9,9 +10,8 @@ HISTORY = "support.json"
 """In the run's folder: the base's metrics and those of every measured step."""
 
 
-def run_summary(folder: Path) -> str:
-    """A small table from the run's history, and the one command to look further."""
-    record = json.loads((folder / HISTORY).read_text())
+def run_summary(record: Mapping[str, Any], folder: Path) -> str:
+    """A small table from the run's history (what HISTORY holds), and the one command to look further."""
     history = {int(step): metrics for step, metrics in record["steps"].items()}
     base, k = record["base"], record["k"]
     first, last = min(history), max(history)

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -57,7 +57,8 @@ class SupportCallback(TrainerCallback):
         seed: of the monitor's samples; the base's pool depends on it, so keep it the same in runs to be compared.
         temperature, top_p, max_new_tokens: of the monitor's samples; None takes the training value.
         base_pools: the folder of base pools; None takes `base-pools` beside the run's folder.
-        kl_to_base: measure the KL to the base; needs the base in memory (with `beta > 0` TRL has it there already).
+        kl_to_base: measure the KL to the base; needs the base in memory (with `beta > 0` TRL has it there already),
+            and is left out where the monitor samples otherwise than plainly at the training temperature.
     """
 
     def __init__(
@@ -93,14 +94,22 @@ class SupportCallback(TrainerCallback):
         self.folder = Path(trainer.args.output_dir)
         self.base_pools = Path(base_pools) if base_pools else self.folder.parent / "base-pools"
         self.rounds = plan_rounds(len(task.problems), k, score_k, batch_size * trainer.accelerator.num_processes)
-        self.sampler = TrainerSampler(trainer, task.problems, self.sampling, kl_to_base)
+        # Scores are at the training temperature: over samples of another distribution a log-ratio's mean is no KL.
+        self.sampler = TrainerSampler(trainer, task.problems, self.sampling, kl_to_base and self._scored_as_sampled())
         self.ranks = Ranks(trainer.accelerator)
         self.trackers = Trackers(trainer)
         self.entropy_tag = token_entropy_tag(trainer.temperature)
+        self.top_k = powers_of_two(k)[-1]
         self.failures = Failures()
         self.history: dict[int, dict[str, float]] = {}
         self.base_metrics: dict[str, float] = {}
         self.base_pool: Pool | None = None
+
+    def _scored_as_sampled(self) -> bool:
+        plain = replace(
+            self.sampling, temperature=self.trainer.temperature, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0
+        )
+        return plain == self.sampling
 
     # What the Trainer calls
 
@@ -110,7 +119,7 @@ class SupportCallback(TrainerCallback):
         self.history = self.ranks.from_main(lambda: self._remembered(state.global_step))
         self._prepare_base(state.global_step)
         if (writer := self.trackers.tensorboard) is not None:
-            writer.add_custom_scalars(custom_layout(self.entropy_tag, self.k))
+            writer.add_custom_scalars(custom_layout(self.entropy_tag, self.top_k))
         if state.global_step == 0:
             self.measure(0)
 
@@ -128,7 +137,7 @@ class SupportCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self.ranks.is_main and self.history:
-            print(run_summary(self.folder), flush=True)
+            print(run_summary(self._record(), self.folder), flush=True)
 
     # Measuring
 
@@ -166,7 +175,7 @@ class SupportCallback(TrainerCallback):
         """Save and show, on the main process. An observer may fail and must not stop a run, but it says so."""
         metrics = self.history[step]
         try:
-            self._save_history()
+            write_whole(self.folder / HISTORY, json.dumps(self._record(), indent=1).encode())
             base = {base_tag(tag): value for tag, value in self.base_metrics.items() if tag != "monitor/kl_base_k1"}
             self.trackers.scalars({**metrics, **base}, step)
             if (writer := self.trackers.tensorboard) is not None:
@@ -175,8 +184,8 @@ class SupportCallback(TrainerCallback):
             print(f"offleash: WARNING: step {step} was measured but could not be reported: {error!r}", flush=True)
         tqdm.write(
             f"offleash: step {step}: pass@1 {metrics['pass_at_k/1']:.3f}, "
-            f"pass@{self.k} {metrics[f'pass_at_k/{powers_of_two(self.k)[-1]}']:.3f}, "
-            f"SRR {metrics['support/unit/srr']:.3f}, NSCR {metrics['support/unit/nscr']:+.3f} "
+            f"pass@{self.top_k} {metrics[f'pass_at_k/{self.top_k}']:.3f}, "
+            f"SRR {_shown(metrics['support/unit/srr'])}, NSCR {_shown(metrics['support/unit/nscr'])} "
             f"({metrics['monitor/seconds']:.1f} s)"
         )
 
@@ -196,9 +205,26 @@ class SupportCallback(TrainerCallback):
     def _prepare_base(self, step: int) -> None:
         """Find the base's pool, or draw it: from the policy at step 0, from the frozen base later."""
         seed = _seed(self.seed, "base")
-        spec = self.ranks.on_main(lambda: self._spec(seed, **self._source()))
+        spec = self.ranks.on_main(lambda: self._base_spec(seed))
         self.base_pool = self._fill(self.base_pools, spec, seed, "base", from_base=step > 0)
         self.base_metrics = self.ranks.from_main(self._base_metrics)
+
+    def _base_spec(self, seed: int) -> PoolSpec:
+        """What the base's pool is; a resumed run must go on with the one it began with."""
+        spec = self._spec(seed, **self._source())
+        record = self.folder / HISTORY
+        if self.history and record.exists():
+            before = Path(json.loads(record.read_text())["base_pool"]).name
+            if before != self._base_name(spec):
+                raise ConfigError(
+                    f"{self.folder} was measured against the base pool {before}, and this resume asks for "
+                    f"{self._base_name(spec)}: keep the model, the probe problems, k, seed and sampling settings of "
+                    "the monitor as they were, or start another run"
+                )
+        return spec
+
+    def _base_name(self, spec: PoolSpec) -> str:
+        return f"{self.task.name}-{spec.fingerprint()[:16]}"
 
     def _base_metrics(self) -> dict[str, float]:
         assert self.base_pool is not None
@@ -213,13 +239,14 @@ class SupportCallback(TrainerCallback):
                 f"offleash: base pool {pool.path}: {'drawing it' if rounds else 'found, no sample to draw'}", flush=True
             )
         drawn = self.sampler.draw(rounds, seed, from_base=from_base)
-        for draws in tqdm(drawn, f"sampling {name}", len(rounds), leave=False, disable=pool is None or not rounds):
+        show = pool is not None and bool(rounds) and not self.trainer.args.disable_tqdm
+        for draws in tqdm(drawn, f"sampling {name}", len(rounds), leave=False, disable=not show):
             self.ranks.on_main(partial(self._append, pool, draws))
         return pool
 
     def _open(self, parent: Path, spec: PoolSpec | None, name: str) -> Pool:
         assert spec is not None
-        path = parent / (f"{self.task.name}-{spec.fingerprint()[:16]}" if name == "base" else name)
+        path = parent / (self._base_name(spec) if name == "base" else name)
         if name != "base" and path.exists():
             shutil.rmtree(path)
         answers = [self.task.correct_answers(problem) for problem in self.task.problems]
@@ -270,7 +297,7 @@ class SupportCallback(TrainerCallback):
             },
             seed=seed,
             k=self.k,
-            plan={"kind": "fixed"},
+            plan={"kind": "fixed", "scored_at_temperature": float(trainer.temperature)},
             engine="trl-vllm" if trainer.use_vllm else "trl-transformers",
             dtype=str(trainer.model.dtype).removeprefix("torch."),
             versions=_versions(),
@@ -310,15 +337,14 @@ class SupportCallback(TrainerCallback):
         steps = json.loads(record.read_text())["steps"]
         return {int(s): _floats(metrics) for s, metrics in steps.items() if int(s) <= step}
 
-    def _save_history(self) -> None:
-        record = {
+    def _record(self) -> dict[str, Any]:
+        return {
             "k": self.k,
             "token_entropy": self.entropy_tag,
             "base_pool": str(self.base_pool.path) if self.base_pool else None,
             "base": _jsonable(self.base_metrics),
             "steps": {str(step): _jsonable(metrics) for step, metrics in sorted(self.history.items())},
         }
-        write_whole(self.folder / HISTORY, json.dumps(record, indent=1).encode())
 
 
 def refuse_overlap(dataset: Any, task: Task) -> None:
@@ -348,6 +374,10 @@ def _versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
+
+
+def _shown(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"
 
 
 def _jsonable(metrics: Mapping[str, float]) -> dict[str, float | None]:

@@ -51,11 +51,12 @@ class Repeats:
     """Watches the blocks of one pool. `block` is the engine's block size."""
 
     def __init__(self, pool: Pool, block: int) -> None:
-        self.pool, size = pool, min(block, pool.spec.k)
+        self.pool, self.block, size = pool, block, min(block, pool.spec.k)
         self.first_pb = np.zeros((len(pool.problem_ids), size), dtype=np.uint64)  # digests; 0 is none
         self.first_logp_pb = np.full(self.first_pb.shape, np.nan)
         self.within, self.between = Coins(), Coins()
-        self._blocks: dict[tuple[int, bytes], int] = {}
+        # Of whole blocks; eight bytes each, for there may be millions.
+        self.blocks_pb = np.zeros((len(pool.problem_ids), -(-pool.spec.k // block)), dtype=np.uint64)
 
     def remember(self, drawn_pk: np.ndarray) -> None:
         """Read the first block of every problem from the pool, so that a restart is watched too."""
@@ -69,7 +70,9 @@ class Repeats:
             self.first_logp_pb[chunk.problem_r, chunk.index_r] = np.array(columns["logprob"], dtype=np.float64)
             left -= len(digests)
             if left <= 0:  # first blocks are written first
-                return
+                break
+        for problem, digest_i in enumerate(self.first_pb):
+            self.blocks_pb[problem, 0] = _block_digest(digest_i[digest_i > 0])
 
     def add(self, problem: int, start: int, completions: Sequence[Completion]) -> None:
         """Count the repeats of a new block. Raises EngineError if it is another block of the problem once more."""
@@ -97,12 +100,11 @@ class Repeats:
                 )
 
     def _refuse_twin(self, problem: int, start: int, digest_i: np.ndarray, logp_i: np.ndarray) -> None:
-        key = (problem, hashlib.sha256(digest_i.tobytes()).digest()[:12])
-        other = self._blocks.setdefault(key, start)
-        known = self.first_pb[problem, : len(digest_i)]
-        if other == start and start >= self.first_pb.shape[1] and np.array_equal(known, digest_i):
-            other = 0  # the first block, drawn before a restart
-        if other != start and block_log_chance(digest_i, logp_i) < IMPOSSIBLE:
+        mine, digest = start // self.block, _block_digest(digest_i)
+        twins = [int(i) for i in np.flatnonzero(self.blocks_pb[problem] == digest) if i != mine]
+        self.blocks_pb[problem, mine] = digest
+        if twins and block_log_chance(digest_i, logp_i) < IMPOSSIBLE:
+            other = twins[0] * self.block
             raise EngineError(
                 f"problem {self.pool.problem_ids[problem]!r}: draws {start} to {start + len(digest_i) - 1} are the "
                 f"same, one by one, as those from {other} on: that is no chance. The engine uses a seed twice: pass@k "
@@ -121,3 +123,7 @@ def block_log_chance(digest_i: np.ndarray, logp_i: np.ndarray) -> float:
 def _digest(text: str | None, tokens: int | None) -> int:
     content = f"{tokens}/{text}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") | 1
+
+
+def _block_digest(digest_i: np.ndarray) -> int:
+    return int.from_bytes(hashlib.blake2b(digest_i.tobytes(), digest_size=8).digest(), "big") | 1

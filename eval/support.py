@@ -113,7 +113,7 @@ def floor(k: int, confidence: float = 0.95) -> float:
     Per unit, without correction for how many units are looked at. Slightly above `floor_exact`, so on the safe side.
     """
     _check_floor(k, confidence)
-    return -math.log1p(-confidence) / k
+    return min(-math.log1p(-confidence) / k, 1.0)
 
 
 def floor_exact(k: int, confidence: float = 0.95, hits: int = 0) -> float:

@@ -61,6 +61,9 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self.train_args, self.probe_args = self.train_task_args, self.probe_task_args
+        for name in ("monitor_every", "monitor_k", "monitor_score_k", "monitor_batch_size", "monitor_seed"):
+            if type(getattr(self, name)) is not int:
+                raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")
         for name in ("monitor_k", "monitor_score_k", "monitor_batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -131,6 +134,7 @@ def save_resolved(recipe: Recipe, path: Path) -> None:
         **{f.name: getattr(recipe.model, f.name) for f in fields(recipe.model)},
         **{f.name: training[f.name] for f in fields(recipe.training) if f.name in training},
     }
+    del values["generation_batch_size"]  # follows from the others, and TRL refuses to be told both
     text = yaml.safe_dump(json.loads(json.dumps(values, default=str)), sort_keys=True, allow_unicode=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, text.encode())

@@ -2,59 +2,80 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
+import torch
 from accelerate import PartialState
 from datasets import Dataset
-from transformers import AutoTokenizer, PrinterCallback, ProgressCallback
+from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
 from trl import GRPOTrainer, get_peft_config, get_quantization_config
 
 from offleash.callbacks import RolloutCallback, SupportCallback, SupportGuard
 from offleash.callbacks.ranks import Ranks
 from offleash.callbacks.summary import HISTORY, run_summary
-from offleash.callbacks.tensorboard import trim_events
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import Task, load_task
-from offleash.train.checkpoints import last_whole_checkpoint, remove_torn
-from offleash.train.config import Recipe, save_resolved
+from offleash.train.checkpoints import export_final
+from offleash.train.config import Recipe
 from offleash.train.console import ProgressBar
+from offleash.train.folder import TENSORBOARD, begin, find_start, why_ended
 from offleash.train.rewards import VerifierReward
 
 __all__ = ["build_trainer", "run", "training_dataset"]
 
-RESOLVED = "recipe.yaml"
+FINAL = "final"
 
 
 def run(recipe: Recipe) -> GRPOTrainer | None:
     """Train as the recipe says; continue a killed run where `resume` asks for it. None if it had ended already."""
     folder = Path(recipe.training.output_dir)
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(folder / "tensorboard"))
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / TENSORBOARD)
+    _plain_cpu(recipe.training)
     ranks = Ranks(PartialState())
-    checkpoint = ranks.from_main(lambda: _prepare_folder(recipe, folder))
-    if checkpoint and _has_ended(checkpoint, recipe.training.max_steps):
-        if ranks.is_main:
-            print(f"offleash: {folder} has ended already ({checkpoint.name}); nothing to train")
-            print(run_summary(folder) if (folder / HISTORY).exists() else "")
+    checkpoint = ranks.from_main(lambda: find_start(recipe, folder))
+    if checkpoint and (reason := why_ended(folder, checkpoint, recipe.training)):
+        ranks.on_main(lambda: _close(folder, checkpoint, reason))
         return None
     disable_progress_bar()  # of loading and saving weights
     trainer = build_trainer(recipe)
+    ranks.on_main(lambda: begin(recipe, folder, checkpoint))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    trainer.save_model(str(folder / "final"))
+    trainer.save_model(str(folder / FINAL))
     # Ranks that leave one by one break each other's connections, and a run that ended well would exit with an abort.
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
     return trainer
 
 
+def _plain_cpu(training: TrainingArguments) -> None:
+    """On several CPU processes the device is "cpu:0", a name that torch.load cannot map to: a resume would crash."""
+    if training.device.type == "cpu" and training.device.index is not None:
+        training.__dict__["_setup_devices"] = PartialState().device = torch.device("cpu")
+
+
+def _close(folder: Path, checkpoint: Path, reason: str) -> None:
+    """A run that had ended when it was resumed: give it what a kill at the very end may have cost it."""
+    print(f"offleash: {folder} has ended already ({checkpoint.name}: {reason}); nothing to train")
+    if not (folder / FINAL).exists():
+        export_final(checkpoint, folder / FINAL)
+        print(f"offleash: {folder / FINAL} was missing and is made from {checkpoint.name}")
+    if (folder / HISTORY).exists():
+        print(run_summary(json.loads((folder / HISTORY).read_text()), folder))
+
+
 def build_trainer(recipe: Recipe) -> GRPOTrainer:
     """TRL's trainer with a verifier as its reward, and the callbacks that the recipe asks for."""
     run, training, model = recipe
     train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
-    tokenizer = AutoTokenizer.from_pretrained(
-        model.model_name_or_path, revision=model.model_revision, padding_side="left", truncation_side="left"
-    )
+    _require_aligned_saves(recipe)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.model_name_or_path, revision=model.model_revision, padding_side="left", truncation_side="left"
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ConfigError(f"cannot load the model {model.model_name_or_path!r}: {reason}") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     training.model_init_kwargs = {
@@ -76,6 +97,23 @@ def build_trainer(recipe: Recipe) -> GRPOTrainer:
     reward.end_token_ids = frozenset([*trainer.eos_token_ids, tokenizer.pad_token_id])
     _add_callbacks(trainer, recipe, train_task, probe_task)
     return trainer
+
+
+def _require_aligned_saves(recipe: Recipe) -> None:
+    """A checkpoint in the middle of a rollout's updates loses the rest of them: a resume would leave the trajectory."""
+    training = recipe.training
+    updates = training.steps_per_generation * training.num_iterations // training.gradient_accumulation_steps
+    if updates <= 1:
+        return
+    spans = {"save_steps": int(training.save_steps)} if training.save_strategy == "steps" else {}
+    if recipe.run.guards:
+        spans["monitor_every"] = recipe.run.monitor_every
+    for key, steps in spans.items():
+        if steps % updates:
+            raise ConfigError(
+                f"{key} is {steps}, but each rollout serves {updates} steps (steps_per_generation x num_iterations / "
+                f"gradient_accumulation_steps): choose a multiple, or a run resumed there leaves its trajectory"
+            )
 
 
 def training_dataset(task: Task) -> Dataset:
@@ -111,28 +149,3 @@ def _add_callbacks(trainer: GRPOTrainer, recipe: Recipe, train_task: Task, probe
     trainer.add_callback(monitor)
     if run.guards:
         trainer.add_callback(SupportGuard(monitor, run.guards))
-
-
-def _prepare_folder(recipe: Recipe, folder: Path) -> Path | None:
-    """The checkpoint to continue from, None to start afresh; what lies after it is removed."""
-    if (folder / RESOLVED).exists() and not recipe.run.resume:
-        raise ConfigError(f"{folder} already holds a run: add --resume to continue it, or choose another --output_dir")
-    checkpoint = last_whole_checkpoint(folder, recipe.training.world_size)
-    if checkpoint and _has_ended(checkpoint, recipe.training.max_steps):
-        return checkpoint
-    for torn in remove_torn(folder, checkpoint):
-        print(f"offleash: {torn} was not written to its end and is removed", flush=True)
-    step = int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else -1
-    if checkpoint is None:
-        shutil.rmtree(folder / "pools", ignore_errors=True)
-    dropped = trim_events(Path(os.environ["TENSORBOARD_LOGGING_DIR"]), step)
-    if checkpoint is not None:
-        print(f"offleash: continuing from {checkpoint} ({dropped} later events dropped from TensorBoard)", flush=True)
-    save_resolved(recipe, folder / RESOLVED)
-    return checkpoint
-
-
-def _has_ended(checkpoint: Path, max_steps: int) -> bool:
-    """The Trainer, resumed at its last step, would take one step more."""
-    state = json.loads((checkpoint / "trainer_state.json").read_text())
-    return bool(state["global_step"] >= (max_steps if max_steps > 0 else state["max_steps"]))

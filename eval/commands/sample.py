@@ -65,8 +65,10 @@ def main(words: list[str]) -> int:
             )
             _report(pool, totals)
     finally:
-        if engine is not None:
-            engine.close()
+        for owner in (engine, *(job.task for job in jobs)):
+            close = getattr(owner, "close", None)  # tasks with worker processes have one
+            if close is not None:
+                close()
     return 0
 
 

@@ -109,9 +109,8 @@ def _with(group: "argparse._ArgumentGroup") -> None:
         help='transformers: {"batch_size": 64}; vllm: anything LLM() takes, {"tensor_parallel_size": 2}; '
         'openai: {"concurrency": 64, "timeout": 1800, "retries": 6, "extensions": true}',
     )
-    group.add_argument(
-        "--dtype", default="auto", help="float32, bfloat16, float16; default: what the model's config says"
-    )
+    dtypes = ("auto", "float32", "bfloat16", "float16")
+    group.add_argument("--dtype", choices=dtypes, default="auto", help="auto: what the model's config says")
     group.add_argument("--revision", help="branch, tag or commit of a hub model")
     group.add_argument("--tokenizer", help="hub id or folder, if not the model's own")
     group.add_argument("--served-model", metavar="NAME", help="of a server that has several")

@@ -56,6 +56,8 @@ def resolve_model(
 ) -> ModelSource:
     """Find a model and read its small files. `dtype` "auto" is what its config says; `end_tokens` are further ones."""
     folder = Path(offleash.recipes.__path__[0]) / "lab" / "base" if name == LAB else Path(name)
+    if not folder.exists() and (name.startswith(("/", "./", "../", "~")) or name.count("/") > 1):
+        raise ConfigError(f"model folder {name} does not exist")
     adapter = folder if (folder / "adapter_config.json").is_file() else None
     path = _adapted_model(adapter) if adapter else (str(folder) if folder.is_dir() else name)
     config = _read("config", path, revision)

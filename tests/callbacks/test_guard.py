@@ -64,6 +64,19 @@ def test_the_best_checkpoint_is_marked_and_survives_rotation(make_trainer, tmp_p
     assert guard.said
 
 
+def test_the_stop_is_recorded_for_a_resume(make_trainer, tmp_path):
+    trainer, monitor, _ = guarded(make_trainer, "nscr < 2")
+    trainer.train()
+    record = json.loads((tmp_path / "run" / "stopped.json").read_text())
+    assert record["rule"] == "nscr < 2"
+    assert record["value"] == monitor.history[1]["support/unit/nscr"]
+
+
+def test_two_best_rules_are_refused(make_trainer):
+    with pytest.raises(ConfigError, match="only one 'best' rule"):
+        guarded(make_trainer, ["best sds", "best srr"])
+
+
 def test_a_rule_over_an_unknown_metric_is_refused_before_training(make_trainer):
     trainer, _, _ = guarded(make_trainer, "support/unit/ssr < 0.9")
     with pytest.raises(ConfigError, match="there is no metric 'support/unit/ssr'"):

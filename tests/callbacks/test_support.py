@@ -122,16 +122,17 @@ def test_a_base_drawn_in_mid_run_is_the_base_of_step_0(make_trainer, probe, tmp_
     monitor = monitor_of(trainer, probe)
     trainer.train()
     path = monitor.base_pool.path
-    original = Pool.open(path).read(["problem_id", "index", "completion", "logprob"])
+    original = Pool.open(path).read(["problem_id", "index", "completion", "logprob", "entropy"])
     shutil.rmtree(path)
     resumed = make_trainer("run", max_steps=3, save_strategy="no")
     late = monitor_of(resumed, probe)
     resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
-    again = Pool.open(late.base_pool.path).read(["problem_id", "index", "completion", "logprob"])
+    again = Pool.open(late.base_pool.path).read(["problem_id", "index", "completion", "logprob", "entropy"])
     assert late.base_pool.path == path
     assert again.column("completion").to_pylist() == original.column("completion").to_pylist()
-    gap = pc.max(pc.abs(pc.subtract(again.column("logprob"), original.column("logprob")))).as_py()
-    assert gap < 1e-4
+    for column in ("logprob", "entropy"):
+        gap = pc.max(pc.abs(pc.subtract(again.column(column), original.column(column)))).as_py()
+        assert gap < 1e-4, column
     assert sorted(late.history) == [0, 2, 3]
 
 
@@ -204,6 +205,29 @@ def test_numbers_from_a_verifier_that_keeps_failing_stop_the_run(make_trainer, p
     monitor_of(trainer, Failing(split="probe", n=40), batch_size=64)
     with pytest.raises(VerifyError, match="the verifier failed on"):
         trainer.train()
+
+
+def test_a_resume_with_other_monitor_settings_is_refused(make_trainer, probe, tmp_path):
+    trainer = make_trainer("run", max_steps=2, save_strategy="steps", save_steps=2)
+    monitor_of(trainer, probe)
+    trainer.train()
+    resumed = make_trainer("run", max_steps=3, save_strategy="no")
+    monitor_of(resumed, probe, k=16)
+    with pytest.raises(ConfigError, match="was measured against the base pool"):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+
+
+def test_scores_at_another_temperature_are_another_base_pool_and_no_kl(make_trainer, probe):
+    warm = make_trainer("warm", max_steps=1, temperature=1.0)
+    cool = make_trainer("cool", max_steps=1, temperature=0.5)
+    monitors = [monitor_of(trainer, probe, temperature=0.7) for trainer in (warm, cool)]
+    for trainer in (warm, cool):
+        trainer.train()
+    assert monitors[0].base_pool.path != monitors[1].base_pool.path
+    for monitor, tag in zip(monitors, ("entropy/token_T1", "entropy/token_T0.5"), strict=True):
+        assert monitor.base_metrics[tag] == pytest.approx(monitor.history[0][tag], rel=0.25)
+        assert np.isnan(monitor.history[0]["monitor/kl_base_k1"])
+    assert monitors[1].base_metrics["entropy/token_T0.5"] < 0.8 * monitors[0].base_metrics["entropy/token_T1"]
 
 
 def test_pools_of_an_earlier_run_are_not_replaced(make_trainer, probe):

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import yaml
 
@@ -42,6 +40,7 @@ def test_task_arguments_come_as_a_mapping_or_as_json(tmp_path):
         ({}, ["--beta", "much"], "invalid float value: 'much'"),
         ({}, ["--probe_args", "{n: 3}"], "probe_args must be JSON"),
         ({}, ["--monitor_k", "0"], "monitor_k must be at least 1, got 0"),
+        ({"monitor_k": 6.5}, [], "monitor_k must be a whole number, got 6.5"),
         ({"num_generations": 3}, [], "cannot be used"),
         ({"model_name_or_path": None}, [], "model_name_or_path is missing"),
     ],
@@ -88,4 +87,6 @@ def test_the_resolved_recipe_holds_every_value_and_can_be_loaded_again(tmp_path)
     assert values["epsilon"] == 0.2
     assert values["guards"] == ["srr < 0.9"]
     assert values["probe_args"] == recipe.run.probe_args
-    assert json.dumps(values)
+    again = load_recipe(["--config", str(tmp_path / "out.yaml")])
+    assert again.run == recipe.run
+    assert {k: v for k, v in again.training.to_dict().items() if v != recipe.training.to_dict()[k]} == {}

@@ -1,12 +1,13 @@
 """Two processes with gloo, and DeepSpeed ZeRO-3, launched as a user would; groups of 8 straddle ranks of 12."""
 
 import json
+import shutil
 
 import pytest
 
 from offleash.eval.pool import Pool
 
-SETTINGS = {"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3}
+SETTINGS = {"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3, "lr_scheduler_type": "constant"}
 
 
 def samples(pool):
@@ -43,6 +44,21 @@ def test_zero3_and_gloo_train_and_measure_the_same(runs, logged, trajectory):
         name = f"pools/step-{step:06d}"
         assert samples(folder / "zero3" / name) == samples(folder / "gloo" / name)
     assert "found, no sample to draw" in made["zero3"].stdout  # one base pool for both
+
+
+def test_two_ranks_continue_on_the_same_trajectory(runs, launch, logged, trajectory, tmp_path):
+    folder, _ = runs
+    whole, cut = launch(folder / "six", "cpu_two_processes", **SETTINGS | {"max_steps": 6}), folder / "gloo"
+    assert whole.returncode == 0, whole.stderr[-4000:]
+    shutil.copytree(cut, tmp_path / "run")
+    shutil.copytree(folder / "base-pools", tmp_path / "base-pools")
+    resumed = launch(tmp_path / "run", "cpu_two_processes", **SETTINGS | {"max_steps": 6}, resume="true")
+    assert resumed.returncode == 0, resumed.stderr[-4000:]
+    assert trajectory(logged(tmp_path / "run", 6)) == trajectory(logged(folder / "six", 6))
+    other = launch(tmp_path / "run", **SETTINGS | {"max_steps": 9}, resume="true")
+    assert other.returncode != 0
+    assert "was written by 2 processes" in other.stderr
+    assert (tmp_path / "run" / "checkpoint-6").exists()
 
 
 def test_every_rank_of_a_pool_is_in_it_once(runs):

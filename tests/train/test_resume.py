@@ -1,6 +1,7 @@
 """kill -9, the same command again: the same trajectory, nothing lost, nothing doubled."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,9 @@ def test_a_finished_run_is_not_trained_further_and_a_used_folder_is_not_overwrit
     assert "has ended already" in ended.stdout
     assert "NSCR" in ended.stdout
     assert last_whole_checkpoint(undisturbed).name == f"checkpoint-{STEPS}"
+    shutil.rmtree(undisturbed / "final")
+    assert launch(undisturbed, max_steps=STEPS, resume="true").returncode == 0
+    assert (undisturbed / "final" / "model.safetensors").exists()
     assert logged(undisturbed, STEPS) == before
     refused = launch(undisturbed, max_steps=STEPS)
     assert refused.returncode != 0

@@ -18,7 +18,7 @@ from offleash.eval.pool import Pool
 LIVES = textwrap.dedent(
     """
     import os, random, signal, sys, time
-    from offleash.eval.commands import sample
+    from offleash.eval import cli
     from offleash.eval.engines import find_engine
 
     folder, kills = sys.argv[1], int(sys.argv[2])
@@ -29,15 +29,21 @@ LIVES = textwrap.dedent(
     def life(name):
         pid = os.fork()
         if pid == 0:
-            os._exit(sample.main([*arguments, "--pool", os.path.join(folder, name)]))
+            os._exit(cli.main(["sample", *arguments, "--pool", os.path.join(folder, name)]))
         return pid
 
+    started = time.monotonic()
     assert os.waitpid(life("whole"), 0)[1] == 0
+    length = time.monotonic() - started
     rng = random.Random(int(sys.argv[3]))
+    pid = life("torn")
+    time.sleep(rng.uniform(0.2, 0.7) * length)
+    os.kill(pid, signal.SIGINT)
+    print("interrupted", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     died = 0
     while died < kills:
         pid = life("torn")
-        time.sleep(rng.uniform(0.3, 1.5))
+        time.sleep(rng.uniform(0.2, 0.7) * length)
         os.kill(pid, signal.SIGKILL)
         if os.waitpid(pid, 0)[1] != signal.SIGKILL:
             break  # it was done before
@@ -63,6 +69,7 @@ def run_lives(folder: Path, kills: int, seed: int) -> str:
 
 def test_killed_again_and_again_a_run_ends_with_the_very_same_pool(tmp_path: Path) -> None:
     said = run_lives(tmp_path, kills=3, seed=random.randrange(10**6))
+    assert "interrupted 130" in said
     assert int(said.split("killed ")[1].split()[0]) >= 1
     whole, torn = Pool.open(tmp_path / "whole"), Pool.open(tmp_path / "torn")
     assert torn.is_complete
@@ -122,6 +129,7 @@ def make_lab_pool_once(folder: Path) -> Path:
     ("words", "said"),
     [
         (["--model", "no/such-model"], "cannot read the config of model 'no/such-model'"),
+        (["--model", "./runs/nothing"], "model folder ./runs/nothing does not exist"),
         (["--model", "http://127.0.0.1:9/v1"], "no OpenAI-compatible server at http://127.0.0.1:9/v1"),
         (["--engine", "vlm"], "did you mean vllm?"),
         (["--engine", "openai"], "needs a server's URL"),

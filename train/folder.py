@@ -1,0 +1,68 @@
+"""A run's folder: whether a run may start in it, where it continues from, whether it has ended."""
+
+import json
+from pathlib import Path
+
+from transformers import TrainingArguments
+
+from offleash.callbacks.guard import STOPPED
+from offleash.callbacks.tensorboard import trim_events
+from offleash.eval.errors import ConfigError
+from offleash.train.checkpoints import (
+    checkpoints,
+    last_whole_checkpoint,
+    remove_torn,
+    require_resumable,
+    trainer_state,
+)
+from offleash.train.config import Recipe, save_resolved
+
+__all__ = ["TENSORBOARD", "begin", "find_start", "why_ended"]
+
+RESOLVED = "recipe.yaml"
+TENSORBOARD = "tensorboard"
+
+
+def find_start(recipe: Recipe, folder: Path) -> Path | None:
+    """The checkpoint to continue from, None to start afresh. Changes nothing; refuses what would be overwritten."""
+    used = (folder / RESOLVED).exists() or (folder / "pools").exists() or bool(checkpoints(folder))
+    if used and not recipe.run.resume:
+        raise ConfigError(f"{folder} already holds a run: add --resume to continue it, or choose another --output_dir")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot use the output_dir {folder}: {error.strerror}") from error
+    checkpoint = last_whole_checkpoint(folder)
+    if checkpoint is not None and not why_ended(folder, checkpoint, recipe.training):
+        require_resumable(checkpoint, recipe.training.world_size)
+    return checkpoint
+
+
+def begin(recipe: Recipe, folder: Path, checkpoint: Path | None) -> None:
+    """Make the folder ready: what lies after the checkpoint goes, the resolved recipe is saved."""
+    for torn in remove_torn(folder):
+        print(f"offleash: {torn} was not written to its end and is removed", flush=True)
+    if recipe.run.resume:
+        step = int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else -1
+        dropped = trim_events(folder / TENSORBOARD, step)
+        if checkpoint is not None:
+            print(f"offleash: continuing from {checkpoint} ({dropped} later events dropped)", flush=True)
+        elif (folder / "pools").exists():
+            # Killed before its first checkpoint: the run begins again and draws these again.
+            spare = next(p for n in range(1, 10_000) if not (p := folder / f"pools-before-restart-{n}").exists())
+            (folder / "pools").rename(spare)
+    save_resolved(recipe, folder / RESOLVED)
+
+
+def why_ended(folder: Path, checkpoint: Path, training: TrainingArguments) -> str | None:
+    """Why there is nothing left to train, None if there is. The Trainer, resumed at its end, would take a step more."""
+    stopped = folder / STOPPED
+    if stopped.exists():
+        rule = json.loads(stopped.read_text())["rule"]
+        return f"the guard {rule!r} stopped it; remove {stopped} to train on"
+    state = trainer_state(checkpoint)
+    if state is None:
+        return None
+    if training.max_steps > 0:
+        return f"at step {state['global_step']}" if state["global_step"] >= training.max_steps else None
+    return f"after {state['epoch']:g} epochs" if (state["epoch"] or 0) >= training.num_train_epochs else None
