@@ -55,7 +55,8 @@ def test_two_ranks_continue_on_the_same_trajectory(runs, launch, logged, traject
     resumed = launch(tmp_path / "run", "cpu_two_processes", **SETTINGS | {"max_steps": 6}, resume="true")
     assert resumed.returncode == 0, resumed.stderr[-4000:]
     assert trajectory(logged(tmp_path / "run", 6)) == trajectory(logged(folder / "six", 6))
-    other = launch(tmp_path / "run", **SETTINGS | {"max_steps": 9}, resume="true")
+    alone = {"max_steps": 9, "per_device_train_batch_size": 24}
+    other = launch(tmp_path / "run", **SETTINGS | alone, resume="true")
     assert other.returncode != 0
     assert "was written by 2 processes" in other.stderr
     assert (tmp_path / "run" / "checkpoint-6").exists()
