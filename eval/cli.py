@@ -11,10 +11,15 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("offleash.eval.commands.tasks", "list the tasks, show problems of one, check its gold answers"),
     "sample": ("offleash.eval.commands.sample", "draw completions of a model on tasks and verify them: a pool"),
+    "score": ("offleash.eval.commands.score", "perplexity and token entropy of a pool or of traces under any model"),
     "compare": (
         "offleash.eval.commands.compare",
         "what a policy lost and gained against its base: tables, files, HTML",
     ),
+    "variants": ("offleash.train.variants.command", "exploration variants against plain and controls, over seeds"),
+    "pairs": ("offleash.eval.commands.pairs", "the paper's model pairs: list them, print the commands to measure one"),
+    "check": ("offleash.train.commands.check", "look a training recipe over: data, model, memory, hours, money"),
+    "doctor": ("offleash.train.commands.doctor", "what is installed here, what does not work together, and the fix"),
     "import": ("offleash.eval.commands.import_samples", "make a pool of samples that another tool drew"),
     "export": ("offleash.eval.commands.export_samples", "write a pool as a Hugging Face dataset, JSONL or parquet"),
 }

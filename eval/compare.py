@@ -15,9 +15,10 @@ import numpy as np
 from offleash.eval.comparison import Comparison, PolicyResult, Scope, SideInfo
 from offleash.eval.errors import ConfigError
 from offleash.eval.examples import Task, moved
-from offleash.eval.paired import Reader, pair
+from offleash.eval.paired import Reader
 from offleash.eval.pairing import Side, check_pair, distinct_labels, find_policies, find_side, pair_pools, side_info
 from offleash.eval.scope import ROWS, Part, Settings, measure_scope, sensitivity
+from offleash.eval.score_pair import pair
 from offleash.eval.tally import STATUSES
 
 __all__ = ["ROWS", "Comparison", "Settings", "Side", "compare", "find_policies", "find_side"]

@@ -91,7 +91,7 @@ class Curves:
     difference: tuple[Estimate, ...]
     """Base minus policy: positive where the base leads."""
     crossing: Estimate
-    """The k past which the base stays ahead; inf if it does not within `ks`, NaN if the curves never differ."""
+    """The k at which the base takes its largest lead; inf if it is never ahead, NaN if the curves never differ."""
 
     @property
     def state(self) -> CrossingState:
@@ -119,7 +119,7 @@ class Perplexity:
     """
 
     drawn_by: Literal["base", "policy"]
-    under: Literal["itself", "base"]
+    under: Literal["itself", "base", "policy"]
     estimates: Mapping[str, Estimate]
 
 

@@ -8,6 +8,7 @@
 
 import ast
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -19,6 +20,7 @@ from offleash.eval.tasks.rows import content_id
 __all__ = ["COLUMNS", "FORMATS", "BadRow", "Format", "Reading", "Record", "recognise"]
 
 NUMBERS = ("logprob", "base_logprob", "entropy")
+ROUNDING = 1e-4
 COLUMNS = (
     "problem_id", "index", "completion", "answer", "correct", "status", "step", "truncated", "tokens", *NUMBERS,
     "prompt", "question", "gold", "meta", "all_answers",
@@ -103,10 +105,21 @@ def number(value: Any, name: str) -> float | None:
     raise BadRow(f"{name} must be a number, got {value!r:.40}")
 
 
+def logprob(value: Any, name: str) -> float | None:
+    """Of a whole sequence: finite, and above 0 only by rounding."""
+    found = number(value, name)
+    if found is not None and not (math.isfinite(found) and found <= ROUNDING):
+        raise BadRow(
+            f"{name} must be a log-probability (finite, at most 0; leave it out if unknown), got {value!r:.40}"
+        )
+    return found
+
+
 def whole(value: Any, name: str, most: int = 2**31 - 1) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or not 0 <= value <= most:
+    # The range comes first: NaN and Infinity fail it, and have no int.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value != int(value):
         raise BadRow(f"{name} must be a whole number from 0 on, got {value!r:.40}")
     return int(value)
 
@@ -161,6 +174,28 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+def meta_of(value: Any) -> dict[str, Any]:
+    """An object, which tables hold as JSON."""
+    if isinstance(value, str) and value:
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise BadRow(f"meta is no JSON ({str(error)[:80]})") from None
+    return dict(as_mapping(value, "meta")) if value else {}
+
+
+def answers_of(value: Any) -> list[str] | None:
+    """All correct answers, each once."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or None in value:
+        raise BadRow(f"all_answers must be a list of texts, got {value!r:.40}")
+    listed = [text(answer, "each of all_answers") or "" for answer in value]
+    if len(set(listed)) < len(listed):
+        raise BadRow(f"all_answers must list each answer once, got {value!r:.40}")
+    return listed
+
+
 def as_mapping(value: Any, name: str) -> Mapping[str, Any]:
     if isinstance(value, str):
         try:
@@ -182,7 +217,6 @@ def offleash(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     status = row.get("status")
     if status is not None and status not in get_args(Status):
         raise BadRow(f"status must be one of {', '.join(get_args(Status))}, got {status!r:.40}")
-    meta, listed = row.get("meta"), row.get("all_answers")
     record = Record(
         problem_id,
         whole(row.get("index"), "index"),
@@ -194,14 +228,14 @@ def offleash(row: Mapping[str, Any], reading: Reading) -> list[Record]:
         step=text(row.get("step"), "step") or "",
         truncated=bool(flag(row.get("truncated"), "truncated")) or status == "truncated",
         tokens=whole(row.get("tokens"), "tokens"),
-        logprob=number(row.get("logprob"), "logprob"),
-        base_logprob=number(row.get("base_logprob"), "base_logprob"),
+        logprob=logprob(row.get("logprob"), "logprob"),
+        base_logprob=logprob(row.get("base_logprob"), "base_logprob"),
         entropy=number(row.get("entropy"), "entropy"),
         prompt=prompt_of(row.get("prompt")),
         question=text(row.get("question"), "question") or "",
         gold=text(row.get("gold"), "gold"),
-        meta=dict(as_mapping(json.loads(meta) if isinstance(meta, str) else meta, "meta")) if meta else {},
-        all_answers=None if listed is None else [str(answer) for answer in listed],
+        meta=meta_of(row.get("meta")),
+        all_answers=answers_of(row.get("all_answers")),
     )
     if record.completion is None and record.answer is None and record.correct is None:
         raise BadRow("has neither completion nor answer nor correct")
@@ -281,6 +315,8 @@ def lighteval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     if not replies:
         raise BadRow("model_response has no text (a likelihood task?)")
     query, choices = str(doc.get("query") or ""), doc.get("choices") or []
+    if not isinstance(choices, list):
+        raise BadRow(f"choices must be a list, got {choices!r:.40}")
     place = next(iter(as_list(doc.get("gold_index"))), None)
     gold = str(choices[place]).strip() if isinstance(place, int) and 0 <= place < len(choices) else None
     tokens = [len(one) for one in response.get("output_tokens") or [] if isinstance(one, list)]

@@ -1,7 +1,8 @@
 """Samples made elsewhere as a pool: every row is read and checked first, then the pool appears whole, or not at all.
 
 Verdicts are the file's own, unless a task is given: then its problems are the pool's and it judges every completion.
-What was not said about the sampling is recorded as unknown: -1 for a number, "unknown" for a name.
+What was not said about the sampling is recorded as unknown: -1 for a number, "unknown" for a name. An exported dataset
+folder says all of it in its pool.json.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.import_formats import COLUMNS, BadRow, Format, Reading, Record, recognise
+from offleash.eval.parts import valid_text
 from offleash.eval.pool import Pool, PoolSpec, Sample
 from offleash.eval.tasks.base import Problem, Status, Task
 from offleash.eval.verify.failures import Failures
@@ -28,7 +30,6 @@ __all__ = ["Imported", "Source", "import_samples", "read_records"]
 
 SHOWN = 10
 PART_ROWS = 100_000
-UNKNOWN = {"temperature": -1.0, "top_p": -1.0, "top_k": -1, "min_p": -1.0, "repetition_penalty": -1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,14 @@ def import_samples(
     reading = reading or Reading()
     reading = Reading(reading.filter, reading.metric, reading.threshold, verdicts=task is None)
     form, lines, ignored = read_records(path, reading)
+    put_in_order(lines, path)
     records = [record for _, record in lines]
     number(lines, path)
     problems, answers, where = problems_of(lines, task, path)
-    samples = judged(records, where, problems, task) if task is not None else as_given(lines, where, problems, path)
+    if task is not None:
+        samples = judged(records, where, problems, task)
+    else:
+        samples = as_given(lines, where, problems, answers, path)
     counts = Counter(sample.problem_id for sample in samples)
     k = 1 + max(sample.index for sample in samples)
     write(pool, spec_of(path, problems, task, k, source or Source()), problems, answers, samples)
@@ -101,8 +106,12 @@ def read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int, 
             continue
         try:
             lines += [(line, record) for record in form.records(row, reading)]
-        except (BadRow, json.JSONDecodeError) as error:
+        except BadRow as error:
             bad.append((line, str(error)))
+        except ConfigError:
+            raise
+        except (LookupError, OverflowError, TypeError, ValueError) as error:
+            bad.append((line, f"cannot be read as {form.name} ({type(error).__name__}: {str(error)[:80]})"))
         if form.name == "offleash":
             ignored |= row.keys() - set(COLUMNS)
     complain(path, bad, rows)
@@ -150,6 +159,18 @@ def complain(path: Path, bad: Sequence[tuple[int, str]], rows: int) -> None:
         raise ConfigError(f"{path}: {len(bad)} of {rows} lines cannot be used, nothing was imported: {listed}{more}")
 
 
+def put_in_order(lines: list[tuple[int, Record]], path: Path) -> None:
+    """Problem after problem as in the pool that an exported folder is of; its samples may come in another order."""
+    if not (path / "pool.json").is_file():
+        return
+    try:
+        about = json.loads((path / "pool.json").read_text(encoding="utf-8"))
+        place = {name: index for index, name in enumerate(about.get("problem_ids", ()))}
+    except (AttributeError, OSError, TypeError, ValueError) as error:
+        raise PoolError(f"{path / 'pool.json'} cannot be read ({error}): export the pool again") from error
+    lines.sort(key=lambda numbered: place.get(numbered[1].problem_id, len(place)))
+
+
 def number(lines: Sequence[tuple[int, Record]], path: Path) -> None:
     """Give every record its index: the file's, or counted per problem if it has none."""
     given = [line for line, record in lines if record.index is not None]
@@ -186,12 +207,38 @@ def problems_of(
             place[record.problem_id] = len(problems)
             problems.append(Problem(record.problem_id, prompt, gold, record.meta))
             answers.append(None if record.all_answers is None else tuple(record.all_answers))
-        known = problems[place[record.problem_id]]
-        if (prompt and prompt != known.prompt) or (gold and gold != known.gold):
-            what = "prompt" if prompt != known.prompt else "gold"
+            bad += [(line, f"{name} holds a lone surrogate and cannot be stored") for name in surrogates(record)]
+        index = place[record.problem_id]
+        if what := changed(record, prompt, problems[index], answers[index]):
             bad.append((line, f"gives problem {record.problem_id!r} another {what} than an earlier line"))
     complain(path, bad, len(lines))
     return problems, answers, [place[record.problem_id] for _, record in lines]
+
+
+def surrogates(record: Record) -> list[str]:
+    """The names of what a pool must keep to the letter and cannot."""
+    texts = {
+        "problem_id": record.problem_id,
+        "gold": record.gold or "",
+        "all_answers": "".join(record.all_answers or ()),
+    }
+    return [name for name, text in texts.items() if valid_text(text) != text]
+
+
+def changed(record: Record, prompt: Any, known: Problem, listed: Sequence[str] | None) -> str | None:
+    """The first thing a line says of its problem, and says differently from the line that named the problem first."""
+    differs = {
+        "prompt": prompt and prompt != known.prompt,
+        "gold": record.gold and record.gold != known.gold,
+        "meta": record.meta and not same(record.meta, known.meta),
+        "all_answers": record.all_answers is not None and (listed is None or set(record.all_answers) != set(listed)),
+    }
+    return next((name for name, is_so in differs.items() if is_so), None)
+
+
+def same(*objects: Mapping[str, Any]) -> bool:
+    """As JSON, because NaN is not equal to itself."""
+    return len({json.dumps(one, sort_keys=True, default=str) for one in objects}) == 1
 
 
 def task_problems(
@@ -234,14 +281,29 @@ def judged(records: Sequence[Record], where: Sequence[int], problems: Sequence[P
 
 
 def as_given(
-    lines: Sequence[tuple[int, Record]], where: Sequence[int], problems: Sequence[Problem], path: Path
+    lines: Sequence[tuple[int, Record]],
+    where: Sequence[int],
+    problems: Sequence[Problem],
+    answers: Sequence[Sequence[str] | None],
+    path: Path,
 ) -> list[Sample]:
-    missing = [line for line, record in lines if record.correct is None]
-    complain(path, [(line, "has no verdict (correct): give one, or name a --task") for line in missing], len(lines))
+    reasons = [(line, objection(record, answers[place])) for (line, record), place in zip(lines, where, strict=True)]
+    complain(path, [(line, reason) for line, reason in reasons if reason], len(lines))
     return [
         sample(record, problems[place].id, record.answer, bool(record.correct), status_of(record), record.step)
         for (_, record), place in zip(lines, where, strict=True)
     ]
+
+
+def objection(record: Record, listed: Sequence[str] | None) -> str:
+    """What is wrong with a record's verdict, "" if nothing is."""
+    if record.correct is None:
+        return "has no verdict (correct): give one, or name a --task"
+    if record.correct and record.status in ("timeout", "error"):
+        return f"is correct with status {record.status!r}, which says that it could not be judged"
+    if record.correct and listed is not None and record.answer not in listed:
+        return f"is correct with answer {record.answer!r:.40}, which is not one of its problem's all_answers"
+    return ""
 
 
 def status_of(record: Record) -> Status:
@@ -273,24 +335,36 @@ def sample(record: Record, problem_id: str, answer: str | None, correct: bool, s
 
 
 def spec_of(path: Path, problems: Sequence[Problem], task: Task | None, k: int, source: Source) -> PoolSpec:
-    sampling = {**UNKNOWN, "max_new_tokens": -1, **(source.sampling or {})}
+    """What the source says, then what an exported folder says of its pool, else unknown."""
+    known = Pool.open(path).spec if (path / "pool.json").is_file() else unknown_spec(path)
+    said: dict[str, Any] = dict(source.sampling or {})
+    said |= {name: int(said[name]) for name in ("top_k", "max_new_tokens") if name in said}
+    if source.model != "unknown":
+        said["model"] = source.model
+    if task is not None:
+        # A plan that stopped at successes did so by other verdicts.
+        said |= {"task": task.name, "task_version": task.version, "plan": {"kind": "fixed"}}
+    return replace(known, problems=problems_fingerprint(problems), k=max(k, known.k), **said)
+
+
+def unknown_spec(path: Path) -> PoolSpec:
     return PoolSpec(
-        task=task.name if task is not None else "imported",
-        task_version=task.version if task is not None else "as given",
-        problems=problems_fingerprint(problems),
+        task="imported",
+        task_version="as given",
+        problems="",
         template="unknown",
-        model=source.model,
+        model="unknown",
         revision="",
         weights=f"imported-{fingerprint(path)}",
-        temperature=sampling["temperature"],
-        top_p=sampling["top_p"],
-        top_k=int(sampling["top_k"]),
-        min_p=sampling["min_p"],
-        repetition_penalty=sampling["repetition_penalty"],
-        max_new_tokens=int(sampling["max_new_tokens"]),
+        temperature=-1.0,
+        top_p=-1.0,
+        top_k=-1,
+        min_p=-1.0,
+        repetition_penalty=-1.0,
+        max_new_tokens=-1,
         stop=(),
         seed="unknown",
-        k=k,
+        k=1,
         plan={"kind": "fixed"},
         engine="import",
         dtype="unknown",

@@ -8,7 +8,7 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["build", "find"]
+__all__ = ["build", "check_arguments", "find"]
 
 
 def find(kind: str, name: str, table: Mapping[str, str]) -> Callable[..., Any]:
@@ -30,11 +30,16 @@ def find(kind: str, name: str, table: Mapping[str, str]) -> Callable[..., Any]:
     return factory
 
 
-def build(kind: str, name: str, factory: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call `factory`; arguments that do not fit it are a ConfigError that lists those that do."""
+def build(kind: str, name: str, factory: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call `factory`, if the arguments fit it."""
+    check_arguments(kind, name, factory, *args, **kwargs)
+    return factory(*args, **kwargs)
+
+
+def check_arguments(kind: str, name: str, factory: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+    """Arguments that do not fit the factory are a ConfigError that lists those that do."""
     try:
         inspect.signature(factory).bind(*args, **kwargs)
     except TypeError as error:
         accepted = ", ".join(list(inspect.signature(factory).parameters)[len(args) :]) or "none"
         raise ConfigError(f"{kind} {name!r}: {error}; its arguments are: {accepted}") from None
-    return factory(*args, **kwargs)

@@ -3,12 +3,13 @@
 Support grows with the number of draws, and the plug-in entropy and the majority depend on it too: they are only
 compared at equal budgets. Of fixed plans each problem keeps the first k draws on both sides, k being the smaller of its
 two budgets. A plan that stops at r successes says less of a problem than it drew: both pools are cut to the same plan,
-the smaller r and the smaller cap, which is exact for any pool that holds those draws (`offleash.eval.plans`). pass@k
-needs no cut: its estimators use every draw of each pool.
+the smaller r and the smaller cap, which is exact for any pool that holds those draws (`offleash.eval.plans`). Such a
+plan asks whether a problem is solved, not which of its answers are reached: a problem is one unit then. pass@k needs no
+cut: its estimators use every draw of each pool.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -148,6 +149,8 @@ def _pair_fixed(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Pair
     limits = [_limit(reader, k_p) for reader in (base, policy)]
     tallies = [reader.first(limit_p) for reader, limit_p in zip((base, policy), limits, strict=True)]
     notes = []
+    if k is not None and k > int(k_p[kept].max()):
+        notes.append(f"{base.pool.spec.task}: k = {k:,} was asked for, both sides have {_span(k_p[kept])} draws")
     if any(limit_p is not None for limit_p in limits):
         notes.append(
             f"{base.pool.spec.task}: the base has {_span(n_base[kept])} draws per problem, the policy "
@@ -193,11 +196,23 @@ def _pair_stopped(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Pa
             own = Stop(reader.successes, int(reader.reach(reader.successes)[kept].min()))
             every = reader.first(reader.stop(own))
         arms.append(_arm(every, counted, reader.first(same), kept, own))
-    note = (
+    notes = [
         f"{base.pool.spec.task}: compared under the plan until {plan.successes} successes, at most {plan.cap} draws; "
         f"rates, entropies and majority are of the first {rows_k} draws of every problem"
-    )
-    return _paired(base, kept, arms, cut[0], plan, rows_k, limits, [note])
+    ]
+    if len(cut[0].hits.unit_problem) > len(cut[0].hits.n_p):
+        notes.append(
+            f"{base.pool.spec.task}: support is of problems only. The plan stops a problem at its {plan.successes} "
+            "correct samples and does not look for its other answers: draw with a fixed plan to count those"
+        )
+    return _as_units(_paired(base, kept, arms, cut[0], plan, rows_k, limits, notes))
+
+
+def _as_units(paired: Paired) -> Paired:
+    """Each problem as one unit, which any correct answer hits."""
+    base, policy = (replace(arm, hits_u=arm.correct_p) for arm in (paired.base, paired.policy))
+    count = len(paired.kept)
+    return replace(paired, unit_problem=np.arange(count), unit_answer=(None,) * count, base=base, policy=policy)
 
 
 def _arm(every: Tally, counted: Tally, rows: Tally, kept: Ints, plan: Stop | None) -> Arm:

@@ -118,9 +118,23 @@ def check_pair(base: Pool, policy: Pool, force: bool = False) -> list[str]:
         )
     warnings = [f"FORCED although {difference} ({policy.path.name})" for difference in forced]
     warnings += [f"{difference} ({policy.path.name})" for difference in _differences(base, policy, _NOTED)]
-    if base.path.resolve() != policy.path.resolve() and base.spec.fingerprint() == policy.spec.fingerprint():
+    warnings += [
+        f"{pool.path.name} does not say {' and '.join(gaps)}: whether base and policy agree is not checked"
+        for pool in (base, policy)
+        if (gaps := _unknown(pool))
+    ]
+    if base.path.resolve() == policy.path.resolve():
+        warnings.append(f"{policy.path.name} is compared with itself: nothing can be lost or gained")
+    elif base.spec.fingerprint() == policy.spec.fingerprint():
         warnings.append(f"{policy.path.name} has the base's weights, sampling and seed: its samples may be the same")
     return warnings
+
+
+def _unknown(pool: Pool) -> list[str]:
+    """What an imported pool was not told of how it was drawn."""
+    sampling = pool.spec.temperature < 0 or pool.spec.max_new_tokens < 0
+    template = pool.spec.template == "unknown"
+    return ["how it was sampled"] * sampling + ["which template it used"] * template
 
 
 def side_info(side: Side) -> SideInfo:

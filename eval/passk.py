@@ -151,19 +151,21 @@ def compare_curves(
 
 
 def crossing(base_k: ArrayLike, policy_k: ArrayLike, ks: Sequence[int]) -> float:
-    """The budget past which the base stays ahead: its last change of lead, interpolated linearly in ln k.
+    """The budget at which the base takes the lead that grows largest, interpolated linearly in ln k.
 
-    inf when the policy leads at the end (not overtaken within `ks`); the first k when the base leads throughout;
-    NaN when the curves never differ or no budget is defined for both. `ks` ascends; undefined budgets are skipped.
+    Where both curves come near 1 the lead is too small to change hands for a reason, so later changes do not count.
+    inf when the base is never ahead (not overtaken within `ks`); the first k when it leads from there on; NaN when the
+    curves never differ or no budget is defined for both. `ks` ascends; undefined budgets are skipped.
     """
     lead = np.asarray(base_k, dtype=np.float64) - np.asarray(policy_k, dtype=np.float64)
     budget = np.asarray(ks, dtype=np.float64)
     decided = np.flatnonzero(np.isfinite(lead) & (lead != 0))
     if decided.size == 0:
         return float("nan")
-    if lead[decided[-1]] < 0:
+    largest = decided[::-1][np.argmax(lead[decided][::-1])]
+    if lead[largest] < 0:
         return float("inf")
-    behind = decided[lead[decided] < 0]
+    behind = decided[(lead[decided] < 0) & (decided < largest)]
     if behind.size == 0:
         return float(budget[0])
     before = behind[-1]

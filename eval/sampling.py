@@ -1,5 +1,6 @@
 """How a completion is drawn: every field that shapes the distribution of a sample, none left to a default."""
 
+import math
 from dataclasses import dataclass
 
 from offleash.eval.errors import ConfigError
@@ -23,9 +24,10 @@ class Sampling:
     stop: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
+        if not 0 < self.temperature < math.inf:
             raise ConfigError(
-                f"temperature must be above 0, got {self.temperature}: at 0 every draw of a problem is the same"
+                f"temperature must be above 0 and finite, got {self.temperature}: at 0 every draw of a "
+                "problem is the same"
             )
         ranges = {
             "top_p": (0 < self.top_p <= 1, "above 0 and at most 1 (1: off)"),

@@ -45,8 +45,9 @@ ROWS: dict[str, str] = {
 SHARES = ("avg", "majority", "no_answer", "truncated", "timeout", "error")
 """Those of ROWS that lie between 0 and 1."""
 
-_PERPLEXITIES: tuple[tuple[Literal["base", "policy"], Literal["itself", "base"], str], ...] = (
+_PERPLEXITIES: tuple[tuple[Literal["base", "policy"], Literal["itself", "base", "policy"], str], ...] = (
     ("base", "itself", "nll"),
+    ("base", "policy", "policy_nll"),
     ("policy", "itself", "nll"),
     ("policy", "base", "base_nll"),
 )

@@ -27,9 +27,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 STATUSES: tuple[str, ...] = get_args(Status)
-VALUES = ("tokens", "token_entropy", "nll", "base_nll", "kl_base_k1")
+VALUES = ("tokens", "token_entropy", "nll", "base_nll", "kl_base_k1", "policy_nll")
 """Of one completion: its length, its mean token entropy, minus its log-probability per token under the model that drew
-it and under the base, and the difference of the two log-probabilities."""
+it and under the base, the difference of the two log-probabilities, and the same as before under the policy: no pool's
+samples hold that one, `offleash score` adds it."""
 
 _COLUMNS = ("correct", "answer", "status", "tokens", "logprob", "base_logprob", "entropy")
 _TEXT = pa.large_string()
@@ -177,6 +178,7 @@ def _values(chunk: Chunk) -> Iterator[Floats]:
     yield -own / length
     yield -base / length
     yield own - base
+    yield np.full(len(tokens), np.nan)
 
 
 def _floats(chunk: Chunk, name: str) -> Floats:

@@ -14,6 +14,10 @@ Several tasks: folders that hold one pool per task are paired by task, or name t
 
     offleash compare --base base/math500 base/aime24 --policy rl/math500 rl/aime24
 
+Beside the numbers of "The Invisible Leash", for one of its model pairs (`offleash pairs` lists them):
+
+    offleash compare pools/prorl/base pools/prorl/policy --pair prorl-1.5b-v1
+
 It prints support dynamics (P, S, E, O; SRR, NDR, SDS, NSCR) with intervals and the part that sampling noise explains,
 pass@k with the crossing, entropies and failure rates, and what was lost and gained.
 """
@@ -27,13 +31,17 @@ from pathlib import Path
 from offleash.eval.atomic import write_whole
 from offleash.eval.compare import Settings, Side, compare, find_policies, find_side
 from offleash.eval.errors import ConfigError
+from offleash.eval.pairs import find_pair
 from offleash.eval.report import FORMATS, text_report
+from offleash.eval.report.published import published_tables
+from offleash.eval.report.text import text_table
 
 __all__ = ["main"]
 
 
 def main(words: list[str]) -> int:
     options = _parser().parse_args(words)
+    pair = find_pair(options.pair) if options.pair else None
     base, policies = _sides(options)
     files: dict[str, Path] = {name: getattr(options, name) for name in FORMATS if getattr(options, name) is not None}
     for path in files.values():
@@ -53,7 +61,14 @@ def main(words: list[str]) -> int:
     for name, path in files.items():
         write_whole(path, FORMATS[name](comparison).encode("utf-8", "replace"))
         note(f"wrote {path}")
-    sys.stdout.write(text_report(comparison, max(80, shutil.get_terminal_size((118, 40)).columns)))
+    width = max(80, shutil.get_terminal_size((118, 40)).columns)
+    sys.stdout.write(text_report(comparison, width))
+    if pair is not None:
+        tables = published_tables(pair, comparison.policies[-1])
+        for table in tables:
+            sys.stdout.write(f"\n{text_table(table, width)}\n")
+        if not tables:
+            print(f"offleash: WARNING: the paper has no numbers of these tasks for {pair.name}", file=sys.stderr)
     return 0
 
 
@@ -84,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--policy", nargs="+", type=Path, action="append", metavar="POOL", help="a policy's pools; again for a series")
     add("--k", type=int, help="compare the first K draws of each problem (default: all that both have)")
     add("--force", action="store_true", help="compare although template or sampling differ, with a warning")
+    add("--pair", metavar="NAME", help="print the paper's numbers of this model pair beside ours")
     add("--json", type=Path, metavar="FILE", help="every number with its interval; keys: offleash.eval.report.record")
     add("--markdown", type=Path, metavar="FILE", help="tables and samples for a README or an issue")
     add("--latex", type=Path, metavar="FILE", help="booktabs tables for a paper")

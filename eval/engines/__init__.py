@@ -1,13 +1,25 @@
 """The table of engines by name; an engine of your own is named by its dotted path, `my_module:MyEngine`."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 from offleash.eval.engines.base import Completion, Drawn, Engine, Request
 from offleash.eval.engines.source import ModelSource
-from offleash.eval.names import build, find
+from offleash.eval.errors import ConfigError
+from offleash.eval.names import build, check_arguments, find
 
-__all__ = ["ENGINES", "Completion", "Drawn", "Engine", "ModelSource", "Request", "find_engine", "load_engine"]
+__all__ = [
+    "ENGINES",
+    "Completion",
+    "Drawn",
+    "Engine",
+    "ModelSource",
+    "Request",
+    "check_engine_args",
+    "find_engine",
+    "load_engine",
+]
 
 ENGINES: dict[str, str] = {
     "transformers": "offleash.eval.engines.transformers_engine:TransformersEngine",
@@ -16,13 +28,22 @@ ENGINES: dict[str, str] = {
 }
 
 
-def load_engine(name: str, source: ModelSource, *, context: int, **options: Any) -> Engine:
+def load_engine(name: str, source: ModelSource, /, *, context: int, **options: Any) -> Engine:
     """The engine of that name or dotted path, with the model loaded.
 
     `context` is how many tokens the longest prompt and completion have together; `options` are the engine's own.
     """
     engine: Engine = build("engine", name, find_engine(name), source, context=context, **options)
     return engine
+
+
+def check_engine_args(name: str, source: ModelSource, /, **options: Any) -> None:
+    """Refuse, with nothing loaded, what `load_engine` would refuse for its arguments or a package that is missing."""
+    if "context" in options:
+        raise ConfigError(f"engine {name!r}: context follows from the prompts and --max-new-tokens: leave it out")
+    check_arguments("engine", name, find_engine(name), source, context=0, **options)
+    if name == "transformers" and source.adapter is not None and find_spec("peft") is None:
+        raise ConfigError(f"{source.adapter} is a PEFT adapter: pip install 'offleash[peft]'")
 
 
 def find_engine(name: str) -> Callable[..., Any]:

@@ -55,11 +55,15 @@ def resolve_model(
     end_tokens: Sequence[str] = (),
 ) -> ModelSource:
     """Find a model and read its small files. `dtype` "auto" is what its config says; `end_tokens` are further ones."""
+    if not name.strip():
+        raise ConfigError(f"--model is empty: a model is a hub id, a folder, an adapter's folder or {LAB!r}")
     folder = Path(offleash.recipes.__path__[0]) / "lab" / "base" if name == LAB else Path(name)
     if not folder.exists() and (name.startswith(("/", "./", "../", "~")) or name.count("/") > 1):
         raise ConfigError(f"model folder {name} does not exist")
     adapter = folder if (folder / "adapter_config.json").is_file() else None
     path = _adapted_model(adapter) if adapter else (str(folder) if folder.is_dir() else name)
+    if revision is not None and Path(path).is_dir():
+        raise ConfigError(f"--revision is for a model of the hub, and {name} is files on this machine: leave it out")
     config = _read("config", path, revision)
     commit = getattr(config, "_commit_hash", None) or ""
     words = load_tokenizer(tokenizer or _tokenizer_place(path, adapter), None if tokenizer else revision)

@@ -6,6 +6,7 @@ one possible. So requests can share a batch and still have their own seeds, and 
 is known on the spot. The model's generation_config.json is ignored but for its end tokens.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.sampling import Sampling
 
 __all__ = ["TransformersEngine"]
+
+SHOWN = 3
 
 
 class Piece(NamedTuple):
@@ -219,15 +222,35 @@ def _token_ids(request: Request) -> list[int]:
 def _load(source: ModelSource, device: torch.device) -> Any:
     place = {"device_map": "auto"} if device.type == "cuda" else {}
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            source.path, revision=source.revision or None, dtype=source.dtype, **place
+        model, found = AutoModelForCausalLM.from_pretrained(
+            source.path,
+            revision=source.revision or None,
+            dtype=source.dtype,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, by name
+            **place,
         )
     # What transformers raises for missing or mangled files, an unknown architecture, a name that is no dtype.
     except (OSError, ValueError, AttributeError, KeyError, ImportError) as error:
         raise ConfigError(f"cannot load model {source.name!r}: {one_line(error)}") from error
+    _check_whole(source, found)
     if source.adapter is not None:
         model = _with_adapter(model, source.adapter)
     return model.eval()
+
+
+def _check_whole(source: ModelSource, found: dict[str, Any]) -> None:
+    """transformers fills in a tensor that the files lack with random numbers. One tied to another is not lacking."""
+    for names, fault in (
+        (sorted(found["missing_keys"]), "its files lack"),
+        (sorted(name for name, *_ in found["mismatched_keys"]), "its config does not fit the shape of"),
+    ):
+        if names:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            raise ConfigError(
+                f"model {source.name!r} is not whole: {fault} {', '.join(names[:SHOWN])}{more}, which would be random "
+                "numbers; save or download it again"
+            )
 
 
 def _with_adapter(model: Any, adapter: str) -> Any:
@@ -235,4 +258,9 @@ def _with_adapter(model: Any, adapter: str) -> Any:
         from peft import PeftModel
     except ModuleNotFoundError as error:
         raise ConfigError(f"{adapter} is a PEFT adapter: pip install 'offleash[peft]'") from error
-    return PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Found missing adapter keys")
+        try:
+            return PeftModel.from_pretrained(model, adapter).merge_and_unload()
+        except UserWarning as error:
+            raise ConfigError(f"adapter {adapter} is not whole, save it again: {one_line(error)}") from error

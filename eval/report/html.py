@@ -23,9 +23,9 @@ from offleash.eval.report.tables import (
     title,
 )
 
-__all__ = ["html_report"]
+__all__ = ["CONTENT_POLICY", "html_report", "html_table"]
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _UNDER_THEIR_HEADING = ("support", "pass-at-k", "samples", "floor")
 _WITH_DETAIL = re.compile(r"([-.,%0-9]+) (\[[^\[\]]*\]|\(p [^()]*\))")
 
@@ -52,7 +52,7 @@ def html_report(comparison: Comparison) -> str:
         body.append(f'<details class="policy"{unfolded}><summary>{name}</summary>{content}</details>')
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{heading} - Offleash</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(body)
@@ -65,14 +65,14 @@ def _series(comparison: Comparison, section: Section) -> str:
     panels = "".join(series_figures(comparison))
     caption = "Bands: intervals over problems. The dashed line is the base."
     figure = f'<figure><div class="panels">{panels}</div><figcaption>{caption}</figcaption></figure>'
-    tables = "".join(_table(table) for table in section.tables)
+    tables = "".join(html_table(table) for table in section.tables)
     return f"<h2>{html_text(section.title)}</h2>{figure}{tables}"
 
 
 def _policy(comparison: Comparison, section: Section) -> str:
     result = section.result
     assert result is not None
-    tables = {table.name: _table(table) for table in section.tables}
+    tables = {table.name: html_table(table) for table in section.tables}
     earlier = [other for other in comparison.policies if other is not result]
     curves = result.overall.curves
     parts = [
@@ -129,7 +129,7 @@ def _figure(svg: str, caption: str) -> str:
     return f"<figure>{svg}<figcaption>{html_text(caption)}</figcaption></figure>"
 
 
-def _table(table: Table) -> str:
+def html_table(table: Table) -> str:
     head = "".join(f'<th scope="col">{html_text(cell)}</th>' for cell in table.header)
     rows = "".join(
         f'<tr><th scope="row">{html_text(row[0])}</th>{"".join(f"<td>{_cell(cell)}</td>" for cell in row[1:])}</tr>'

@@ -4,7 +4,7 @@ from offleash.eval.comparison import Comparison, Example, PolicyResult
 from offleash.eval.report.escape import markdown_code, markdown_text, one_line
 from offleash.eval.report.tables import Table, sections, side_words, title
 
-__all__ = ["markdown_report"]
+__all__ = ["markdown_report", "markdown_table"]
 
 
 def markdown_report(comparison: Comparison) -> str:
@@ -16,13 +16,13 @@ def markdown_report(comparison: Comparison) -> str:
         blocks.append(f"## {markdown_text(section.title)}")
         blocks += [markdown_text(text) for text in section.lead]
         for table in section.tables:
-            blocks += _table(table)
+            blocks += markdown_table(table)
         if section.result is not None:
             blocks += _examples(section.result)
     return "\n\n".join(blocks) + "\n"
 
 
-def _table(table: Table) -> list[str]:
+def markdown_table(table: Table) -> list[str]:
     rows = [table.header, ("---", *("---:" for _ in table.header[1:]))]
     lines = ["| " + " | ".join(map(markdown_text, rows[0])) + " |", "| " + " | ".join(rows[1]) + " |"]
     lines += ["| " + " | ".join(map(markdown_text, row)) + " |" for row in table.rows]

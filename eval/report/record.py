@@ -12,7 +12,8 @@
               "samples": {row: {"base": ESTIMATE, "policy": ESTIMATE, "difference": ESTIMATE}} (policy - base) with the
               rows avg, majority, tokens, token_entropy, answer_entropy, answer_entropy_corrected, no_answer, truncated,
               timeout, error, kl_base_k1,
-              "perplexity": [{"drawn_by": base | policy, "under": itself | base, "all": ESTIMATE, "preserved": ...}]
+              "perplexity": [{"drawn_by": base | policy, "under": itself | base | policy, "all": ESTIMATE,
+              "preserved": ...}] (under base or policy: the other model, where it is known)
     LEVEL     total, "hits1": SUPPORT, "hits5": SUPPORT or null
     SUPPORT   preserved, shrunk, expanded, out, srr, ndr, sds, nscr: each an ESTIMATE; floor; and what sampling alone
               explains: expected_shrunk, excess_shrunk, p_shrunk, expected_expanded, excess_expanded, p_expanded

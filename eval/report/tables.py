@@ -70,10 +70,11 @@ def sections(comparison: Comparison) -> list[Section]:
 
 def side_words(side: SideInfo) -> str:
     revision = f" ({side.revision})" if side.revision else ""
+    knobs = {"temperature": side.temperature, "top-p": side.top_p, "at most": side.max_new_tokens}
+    temperature, top_p, length = (f"{name} {'unknown' if v < 0 else f'{v:,g}'}" for name, v in knobs.items())
     return (
         f"{side.label}: {side.model}{revision}, {side.draws:,} samples of {side.problems:,} problems "
-        f"({', '.join(side.tasks)}), temperature {side.temperature:g}, top-p {side.top_p:g}, "
-        f"at most {side.max_new_tokens:,} tokens, {side.engine}"
+        f"({', '.join(side.tasks)}), {temperature}, {top_p}, {length} tokens, {side.engine}"
     )
 
 
@@ -208,7 +209,7 @@ def _series(comparison: Comparison) -> list[Table]:
             rows.append((*lead, *passes, *_level_cells(level)[2:], number(scope.curves.crossing.value, 3)))
         note = (
             "P preserved, E expanded, S shrunk, O out, at hits ≥ 1 of the k draws; p(S), p(E): the chance of as many "
-            "if nothing had changed; crossing: the k past which the base is ahead."
+            "if nothing had changed; crossing: the k at which the base takes its lead."
         )
         tables.append(Table(f"series-{name}", f"Over the series: {name}", header, tuple(rows), note))
     return tables
@@ -235,7 +236,10 @@ def _rows_table(scope: Scope, confidence: str) -> Table:
         if contrast.base.n or contrast.policy.n:
             cells = [row_cell(key, e) for e in (contrast.base, contrast.policy, contrast.difference)]
             rows.append((name.replace("@k", f"@{scope.rows_k}"), *cells))
-    note = f"Of the first {scope.rows_k:,} draws of each problem: means over problems with {confidence} intervals."
+    note = (
+        f"Of the first {scope.rows_k:,} draws of each problem, token entropy and KL of those that were scored: means "
+        f"over problems with {confidence} intervals."
+    )
     return Table("samples", "Samples", ("", "base", "policy", "policy − base"), tuple(rows), note)
 
 
@@ -257,7 +261,7 @@ def _perplexity_table(scope: Scope) -> Table:
     cells = ("all", "preserved", "shrunk", "expanded", "out")
     rows = tuple(
         (
-            f"drawn by the {row.drawn_by}, under {row.under if row.under == 'itself' else 'the base'}",
+            f"drawn by the {row.drawn_by}, under {row.under if row.under == 'itself' else f'the {row.under}'}",
             *(estimate(row.estimates[cell], number) for cell in cells),
         )
         for row in scope.perplexity

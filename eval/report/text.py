@@ -7,7 +7,7 @@ from offleash.eval.comparison import Comparison
 from offleash.eval.report.escape import visible
 from offleash.eval.report.tables import Section, Table, sections, side_words, title
 
-__all__ = ["text_report"]
+__all__ = ["text_report", "text_table"]
 
 _WIDTH = 118
 
@@ -25,10 +25,10 @@ def text_report(comparison: Comparison, width: int = _WIDTH) -> str:
 def _section(section: Section, width: int) -> list[str]:
     heading = visible(section.title)
     lead = [_wrapped(text, width) for text in section.lead]
-    return [f"{heading}\n{'=' * _width(heading)}", *lead, *(_table(table, width) for table in section.tables)]
+    return [f"{heading}\n{'=' * _width(heading)}", *lead, *(text_table(table, width) for table in section.tables)]
 
 
-def _table(table: Table, width: int) -> str:
+def text_table(table: Table, width: int) -> str:
     rows = [table.header, *table.rows]
     widths = [max(_width(visible(row[c])) for row in rows) for c in range(len(table.header))]
     lines = [visible(table.title)]

@@ -23,7 +23,7 @@ TASKS: dict[str, str | Benchmark] = {
 }
 
 
-def load_task(name: str, **kwargs: Any) -> Task:
+def load_task(name: str, /, **kwargs: Any) -> Task:
     """The task of that name or dotted path, built with `kwargs`. Its module is imported only now."""
     task: Task = build("task", name, _find(name), **kwargs)
     missing = [part for part in ("name", "version", "problems", "verify", "correct_answers") if not hasattr(task, part)]

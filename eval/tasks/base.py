@@ -34,6 +34,11 @@ class Verdict:
     status: Status
     step: str = ""
 
+    @property
+    def failed(self) -> bool:
+        """Whether the verifier failed, which says nothing about the completion."""
+        return self.status in ("timeout", "error")
+
 
 class Task(Protocol):
     """A named set of problems and their verifier.

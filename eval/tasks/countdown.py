@@ -342,6 +342,8 @@ def _draw(split: str, seed: int, size: int, max_number: int, max_target: int) ->
 
 
 def _at_least(name: str, value: int, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"countdown: {name} must be a whole number, got {value!r}")
     if value < low:
         raise ConfigError(f"countdown: {name} must be at least {low}, got {value}")
 

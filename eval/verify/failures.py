@@ -9,11 +9,13 @@ from offleash.eval.tasks.base import Verdict
 
 __all__ = ["Failures"]
 
+FEW = 8
+
 
 @dataclass(slots=True)
 class Failures:
     """Counts verdicts by status. `check` raises once timeouts and errors are over `limit` of at least `minimum`
-    verdicts.
+    verdicts, or over half of the last batch: then a judge or a worker is gone, however well it went before.
 
     The minimum keeps one failure among three from stopping a run. A model's own failures (no answer, truncated) are
     counted, and never raise.
@@ -22,9 +24,12 @@ class Failures:
     limit: float = 0.01
     minimum: int = 200
     counts: Counter[str] = field(default_factory=Counter)
+    last: list[bool] = field(default_factory=list)
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
-        self.counts.update(verdict.status for verdict in verdicts)
+        batch = list(verdicts)
+        self.counts.update(verdict.status for verdict in batch)
+        self.last = [verdict.failed for verdict in batch]
 
     @property
     def total(self) -> int:
@@ -40,9 +45,11 @@ class Failures:
         return {status: self.counts[status] / self.total if self.total else float("nan") for status in statuses}
 
     def check(self) -> None:
-        if self.total >= self.minimum and self.failed > self.limit * self.total:
+        often = self.total >= self.minimum and self.failed > self.limit * self.total
+        if often or (len(self.last) >= FEW and sum(self.last) > len(self.last) / 2):
             raise VerifyError(
                 f"the verifier failed on {self.failed} of {self.total} completions ({self.counts['timeout']} timeouts, "
                 f"{self.counts['error']} errors), over the limit of {self.limit:.1%}: no number from this run can be "
-                "trusted. Look at the slow or failing answers, or raise the deadline (the limit: Failures(limit=...))."
+                "trusted. Look at the slow or failing answers, raise the deadline, or start the judge again (the "
+                "limit: Failures(limit=...))."
             )

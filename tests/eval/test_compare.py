@@ -411,6 +411,21 @@ def test_k_asks_for_the_first_draws_only(tmp_path: Path) -> None:
     )
     with pytest.raises(PoolError, match="k must be at least 1"):
         compared(tmp_path / "b", tmp_path / "p", k=0)
+    assert any("k = 99 was asked for" in note for note in compared(tmp_path / "b", tmp_path / "p", k=99).notes)
+
+
+def test_what_an_imported_pool_does_not_say_is_not_taken_for_agreement(tmp_path: Path) -> None:
+    problems = make_problems(2)
+    unknown = {"temperature": -1.0, "top_p": -1.0, "max_new_tokens": -1, "template": "unknown"}
+    for name in ("b", "p"):
+        pool_of_hits(tmp_path / name, [1, 0], 4, problems, **unknown)
+    warnings = compared(tmp_path / "b", tmp_path / "p").warnings
+    assert "b does not say how it was sampled and which template it used" in warnings[0]
+
+
+def test_a_pool_against_itself_is_said_to_be(tmp_path: Path) -> None:
+    pool_of_hits(tmp_path / "b", [1, 0], 4, make_problems(2))
+    assert any("compared with itself" in text for text in compared(tmp_path / "b", tmp_path / "b").warnings)
 
 
 def test_incomplete_pools_compare_what_is_there_and_say_what_is_missing(tmp_path: Path) -> None:
@@ -481,6 +496,22 @@ def test_an_adaptive_pool_against_a_fixed_one_is_decided_as_two_fixed_ones(tmp_p
     assert mixed.stable is not None
     assert fixed.stable is not None
     assert cells(mixed.stable) == cells(fixed.stable)
+
+
+def test_a_plan_that_stops_says_nothing_of_a_problems_other_answers(tmp_path: Path) -> None:
+    """Two correct answers, the base finds both: stopped at one success, which of them came is chance."""
+    problems = make_problems(3)
+    for name, answers in (("b", ("x", "y")), ("p", ("y", "x"))):
+        spec = make_spec(problems, 2, weights=name, plan={"kind": "until", "successes": 1})
+        pool = Pool.create(tmp_path / name, spec, problems, [["x", "y"]] * 3)
+        pool.append([Sample(problem.id, 0, answers[0], True, "ok") for problem in problems])
+    comparison = compared(tmp_path / "b", tmp_path / "p")
+    scope = one(comparison).overall
+    assert scope.one_unit
+    assert scope.units.total == 3
+    assert cells(scope.units.any_hit) == (3, 0, 0, 0)
+    assert one(comparison).lost.units == 0
+    assert any("support is of problems only" in text for text in comparison.notes)
 
 
 def test_an_unfinished_adaptive_pool_is_compared_as_far_as_every_problem_goes(tmp_path: Path) -> None:

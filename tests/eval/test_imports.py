@@ -13,8 +13,10 @@ from offleash.eval.commands.export_samples import export_samples
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.import_formats import Reading
 from offleash.eval.imports import Source, import_samples
-from offleash.eval.pool import Pool
+from offleash.eval.pairing import check_pair
+from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.tasks import load_task
+from offleash.eval.tasks.base import Problem
 
 
 def jsonl(path: Path, rows: list[Any]) -> Path:
@@ -126,7 +128,48 @@ GARBAGE = [
     ({"problem_id": "a", "answer": "1", "correct": True, "tokens": "9"}, "line 2 tokens must be a whole number"),
     ({"problem_id": "a", "answer": "1", "correct": True, "logprob": "x"}, "line 2 logprob must be a number"),
     ({"problem_id": "a", "answer": "1", "correct": True, "gold": "2"}, "line 2 gives problem 'a' another gold"),
-    ({"problem_id": "a", "answer": "1", "correct": True, "meta": "{x"}, "line 2 Expecting property name"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "meta": "{x"}, "line 2 meta is no JSON .Expecting"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "meta": {"x": 1}}, "line 2 gives problem 'a' another meta"),
+    (
+        {"problem_id": "b", "answer": "1", "correct": True, "all_answers": "12"},
+        "line 2 all_answers must be a list .*'12'",
+    ),
+    ({"problem_id": "b", "answer": "1", "correct": True, "all_answers": 12}, "line 2 all_answers must be a list .*12"),
+    (
+        {"problem_id": "b", "answer": "1", "correct": True, "all_answers": ["1", None]},
+        "line 2 all_answers must be a list",
+    ),
+    ({"problem_id": "b", "answer": "1", "correct": True, "all_answers": [["1"]]}, "line 2 each of all_answers must be"),
+    ({"problem_id": "b", "answer": "1", "correct": True, "all_answers": ["1", 1]}, "line 2 all_answers must list each"),
+    (
+        {"problem_id": "b", "answer": "3", "correct": True, "all_answers": ["1", "2"]},
+        "line 2 is correct with answer '3'",
+    ),
+    (
+        {"problem_id": "b", "completion": "1", "correct": True, "all_answers": ["1"]},
+        "line 2 is correct with answer None",
+    ),
+    ({"problem_id": "a", "answer": "1", "correct": True, "all_answers": ["1"]}, "line 2 gives .* another all_answers"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "status": "error"}, "line 2 is correct with status 'error'"),
+    (
+        {"problem_id": "a", "answer": "1", "correct": True, "status": "timeout"},
+        "line 2 is correct with status 'timeout'",
+    ),
+    (
+        {"problem_id": "a", "answer": "1", "correct": True, "logprob": 5.0},
+        "line 2 logprob must be .*at most 0.* got 5.0",
+    ),
+    (
+        {"problem_id": "a", "answer": "1", "correct": True, "logprob": -float("inf")},
+        "line 2 logprob must be .*got -inf",
+    ),
+    ({"problem_id": "a", "answer": "1", "correct": True, "logprob": float("nan")}, "line 2 logprob must be .*got nan"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "base_logprob": 5.0}, "line 2 base_logprob must be .*got 5.0"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "index": float("nan")}, "line 2 index must be a whole number"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "index": float("inf")}, "line 2 index must be a whole number"),
+    ({"problem_id": "a", "answer": "1", "correct": True, "entropy": 10**400}, r"line 2 cannot be read .*OverflowError"),
+    ({"problem_id": "\ud800", "answer": "1", "correct": True}, "line 2 problem_id holds a lone surrogate"),
+    ({"problem_id": "b", "answer": "1", "correct": True, "gold": "\ud800"}, "line 2 gold holds a lone surrogate"),
     (b"\xff\xfe", "line 2 is no JSON"),
 ]
 
@@ -139,6 +182,22 @@ def test_bad_lines_are_named_and_nothing_is_written(bad: Any, message: str, tmp_
     with pytest.raises(ConfigError, match=message):
         import_samples(tmp_path / "in.jsonl", tmp_path / "pool")
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_what_lines_of_one_problem_say_may_be_left_out_or_said_again(tmp_path: Path) -> None:
+    said = {"problem_id": "a", "correct": True, "logprob": 1e-6, "meta": {"x": float("nan")}, "all_answers": ["1", "2"]}
+    rows = [
+        {**said, "answer": "1"},
+        {**said, "answer": "2", "all_answers": ["2", "1"]},
+        {"problem_id": "a", "answer": "3", "correct": False},
+    ]
+    import_samples(jsonl(tmp_path / "in.jsonl", rows), tmp_path / "pool")
+    assert Pool.open(tmp_path / "pool").hits().unit_hits.tolist() == [1, 1]
+    late = {"problem_id": "a", "answer": "3", "correct": True}
+    with pytest.raises(ConfigError, match="line 4 is correct with answer '3'"):
+        import_samples(jsonl(tmp_path / "in.jsonl", [*rows, late]), tmp_path / "other")
+    with pytest.raises(ConfigError, match="line 4 gives problem 'a' another all_answers"):
+        import_samples(jsonl(tmp_path / "in.jsonl", [*rows, {**late, "all_answers": ["3"]}]), tmp_path / "other")
 
 
 def test_repeated_draws_and_many_bad_lines(tmp_path: Path) -> None:
@@ -234,6 +293,30 @@ def test_lighteval_details(tmp_path: Path) -> None:
     assert (problems[0].prompt, problems[0].gold) == ("2 + 2?", "4")
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {
+                "doc": {"query": "q", "choices": 5, "gold_index": 0},
+                "model_response": {"text": ["4"]},
+                "metric": {"m": 1},
+            },
+            "line 1 choices must be a list, got 5",
+        ),
+        (
+            {"doc": {"query": "q"}, "model_response": {"text": ["4"], "output_tokens": 5}, "metric": {"m": 1}},
+            "line 1 cannot be read as lighteval .TypeError",
+        ),
+        ({**lm_row(0, ["0"], ["0"], 1.0), "metrics": 5}, "line 1 cannot be read as lm-eval .TypeError"),
+        ({**lm_row(0, ["0"], ["0"], 1.0), "arguments": [{"x": 1}]}, "line 1 cannot be read as lm-eval .KeyError"),
+    ],
+)
+def test_rows_of_other_tools_in_a_shape_nobody_expected_are_named(row: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        import_samples(jsonl(tmp_path / "in.jsonl", [row]), tmp_path / "pool")
+
+
 def test_older_lighteval_details(tmp_path: Path) -> None:
     rows = [
         {
@@ -305,6 +388,42 @@ def test_what_is_known_of_the_sampling_is_kept(tmp_path: Path) -> None:
     import_samples(jsonl(tmp_path / "in.jsonl", NATIVE), tmp_path / "pool", source=source)
     spec = Pool.open(tmp_path / "pool").spec
     assert (spec.model, spec.temperature, spec.top_k, spec.top_p) == ("my/model", 0.6, 20, -1.0)
+
+
+def test_an_exported_dataset_keeps_what_its_pool_was_drawn_with(tmp_path: Path) -> None:
+    problems = [Problem(name, f"{name}?", "1") for name in ("b", "a")]
+    spec = PoolSpec(
+        task="sums", task_version="2", problems=problems_fingerprint(problems), template="t", model="my/model",
+        revision="main", weights="w", temperature=0.6, top_p=0.9, top_k=0, min_p=0.0, repetition_penalty=1.0,
+        max_new_tokens=8, stop=("end",), seed=7, k=4, plan={"kind": "until", "successes": 1}, engine="vllm",
+        dtype="bfloat16",
+    )  # fmt: skip
+    origin = Pool.create(tmp_path / "origin", spec, problems)
+    for name in ("a", "b"):  # not in the order of the problems
+        origin.append([Sample(name, 0, "1", True, "ok")])
+    export_samples(origin, tmp_path / "set")
+    import_samples(tmp_path / "set", tmp_path / "again")
+    again = Pool.open(tmp_path / "again")
+    assert (again.spec.differences(spec), again.spec.model, again.problems) == ([], "my/model", problems)
+    assert check_pair(origin, again) == ["again has the base's weights, sampling and seed: its samples may be the same"]
+    import_samples(tmp_path / "set", tmp_path / "told", source=Source("other", {"temperature": 1.0, "top_k": 5.0}))
+    told = Pool.open(tmp_path / "told").spec
+    assert told.model == "other"
+    assert told.differences(spec) == ["temperature: 1.0 -> 0.6", "top_k: 5 -> 0"]
+    (tmp_path / "set" / "pool.json").write_text("{torn")
+    with pytest.raises(PoolError, match=r"pool\.json cannot be read .*export the pool again"):
+        import_samples(tmp_path / "set", tmp_path / "no")
+
+
+def test_a_task_that_judges_an_exported_dataset_leaves_its_sampling_known(tmp_path: Path) -> None:
+    task = gsm8k(tmp_path)
+    native = [{"problem_id": task.problems[1].id, "completion": "It is 1", "correct": False}]
+    source = Source("my/model", {"temperature": 0.6})
+    import_samples(jsonl(tmp_path / "own.jsonl", native), tmp_path / "own", source=source)
+    export_samples(Pool.open(tmp_path / "own"), tmp_path / "set")
+    assert import_samples(tmp_path / "set", tmp_path / "judged", task=task).correct == 1
+    spec = Pool.open(tmp_path / "judged").spec
+    assert (spec.task, spec.task_version, spec.temperature, spec.model) == ("gsm8k", task.version, 0.6, "my/model")
 
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,6 +136,11 @@ def test_crossing_is_interpolated_in_log_k() -> None:
     assert crossing([0.1, 0.2, 0.5], [0.3, 0.2, 0.4], [1, 2, 4]) == pytest.approx(1 * 4 ** (0.2 / 0.3))
 
 
+def test_a_lead_that_changes_hands_again_where_the_curves_saturate_does_not_move_the_crossing() -> None:
+    base, policy = [0.1, 0.3, 0.6, 0.999], [0.2, 0.2, 0.5, 1.0]
+    assert crossing(base, policy, [1, 4, 16, 64]) == pytest.approx(2.0) == crossing(base[:3], policy[:3], [1, 4, 16])
+
+
 def test_crossing_of_curves_that_do_not_cross() -> None:
     ks = [1, 2, 4]
     assert crossing([0.1, 0.2, 0.3], [0.2, 0.3, 0.4], ks) == math.inf
@@ -144,7 +149,7 @@ def test_crossing_of_curves_that_do_not_cross() -> None:
     assert math.isnan(crossing([math.nan] * 3, [0.2, 0.3, 0.4], ks))
 
 
-def test_crossing_is_the_last_change_of_lead_and_a_tie_at_the_end_changes_nothing() -> None:
+def test_of_two_equal_leads_the_later_counts_and_a_tie_at_the_end_changes_nothing() -> None:
     assert crossing([0.3, 0.1, 0.5, 1.0], [0.2, 0.2, 0.4, 1.0], [1, 2, 4, 8]) == pytest.approx(2 * 2**0.5)
     assert crossing([0.1, 0.3, 0.1, 0.3], [0.2, 0.2, 0.2, 0.2], [1, 2, 4, 8]) == pytest.approx(4 * 2**0.5)
     assert crossing([0.1, 0.5, 1.0], [0.2, 0.6, 1.0], [1, 2, 4]) == math.inf

@@ -1,5 +1,6 @@
 """`offleash sample`: a pool that survives kill -9, is refused when drawn otherwise, and errors of one line."""
 
+import json
 import os
 import random
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from offleash.eval.cli import main
 from offleash.eval.pool import Pool
@@ -134,6 +137,8 @@ def make_lab_pool_once(folder: Path) -> Path:
         (["--engine", "vlm"], "did you mean vllm?"),
         (["--engine", "openai"], "needs a server's URL"),
         (["--engine-args", '{"batch": 1}'], "its arguments are: context, batch_size, device"),
+        (["--engine-args", '{"context": 1}'], "context follows from the prompts"),
+        (["--engine-args", '{"source": 1}'], "multiple values for argument 'source'"),
         (["--template-args", "[1]"], "must be a JSON object"),
         (["--ids", "nope"], "the task has no problem 'nope'"),
         (["--temperature", "0"], "temperature must be above 0"),
@@ -141,13 +146,43 @@ def make_lab_pool_once(folder: Path) -> Path:
         (["--end-token", "ab"], "'ab' is not one token"),
         (["--template", "missing.jinja"], "cannot be read"),
         (["--plan", "until", "--successes", "0"], "until at least one success"),
+        (["--successes", "3"], "--successes is for --plan until"),
+        (["--served-model", "x"], "--served-model is for a server"),
+        (["--revision", "main"], "--revision is for a model of the hub"),
+        (["--model", "http://127.0.0.1:9/v1", "--revision", "main"], "--revision is for a model of the hub"),
+        (["--max-new-tokens", "0"], "--max-new-tokens must be at least 1"),
+        (["--k", "99999999999999"], "--k must be at least 1 and at most 10,000,000"),
+        (["--k", "0"], "--k must be at least 1"),
+        (["--temperature", "inf"], "--temperature must be above 0 and finite"),
+        (["--temperature", "nan"], "--temperature must be above 0 and finite"),
+        (["--save-every", "-1"], "--save-every must be 0 seconds or more"),
+        (["--max-verifier-failures", "7"], "--max-verifier-failures must be a share between 0 and 1"),
+        (["--model", ""], "--model must be a hub id"),
+        (["--pool", ""], "--pool must be a folder"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path, capsys: Any, words: list[str], said: str) -> None:
+def test_what_cannot_be_done_is_said_in_one_line_and_leaves_no_pool(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert lab(tmp_path / "pool", *words) == 2
     error = capsys.readouterr().err
     assert said in error
     assert len(error.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_adapter_without_peft_is_refused_before_a_pool_is_made(
+    tmp_path: Path, capsys: Any, lab_base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(lab_base)}))
+    save_file({"x": torch.zeros(1)}, adapter / "adapter_model.safetensors")
+    assert lab(tmp_path / "pool", "--model", str(adapter)) == 2
+    assert "pip install 'offleash[peft]'" in capsys.readouterr().err
+    assert not (tmp_path / "pool").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path: Path, capsys: Any) -> None:

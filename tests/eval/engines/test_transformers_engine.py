@@ -1,12 +1,16 @@
 """The default engine draws from the model's own distribution, seed by seed, and knows what each draw's chance was."""
 
 import math
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from offleash.eval.draw import draw
 from offleash.eval.engines import ModelSource, Request, load_engine
@@ -210,6 +214,47 @@ def test_prompts_that_cannot_be_tokenised_are_refused() -> None:
         prepare_prompts(MESSAGES, tokenizer, "auto", {"enable_thinking": False})
 
 
+def broken(folder: Path, lab_base: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> ModelSource:
+    """The lab model with other tensors in its file."""
+    shutil.copytree(lab_base, folder, dirs_exist_ok=True)
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return resolve_model(str(folder))
+
+
+def test_a_model_that_lacks_tensors_is_refused_by_their_names(tmp_path: Path, lab_base: Path) -> None:
+    def drop(tensors: dict[str, torch.Tensor]) -> None:
+        for name in ("model.norm.weight", "model.layers.0.self_attn.q_proj.weight"):
+            del tensors[name]
+
+    found = broken(tmp_path, lab_base, drop)
+    with pytest.raises(
+        ConfigError, match=r"its files lack model\.layers\.0\.self_attn\.q_proj\.weight, model\.norm\.weight, which"
+    ):
+        TransformersEngine(found, context=64)
+
+
+def test_a_tensor_of_another_shape_is_refused_by_its_name(tmp_path: Path, lab_base: Path) -> None:
+    def cut(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["model.norm.weight"] = tensors["model.norm.weight"][:-1].clone()
+
+    found = broken(tmp_path, lab_base, cut)
+    with pytest.raises(ConfigError, match=r"does not fit the shape of model\.norm\.weight"):
+        TransformersEngine(found, context=64)
+
+
+def test_tensors_that_a_model_does_not_know_are_no_fault_and_a_tied_head_is_not_missing(
+    tmp_path: Path, lab_base: Path, engine: Any
+) -> None:
+    def add(tensors: dict[str, torch.Tensor]) -> None:
+        assert "lm_head.weight" not in tensors
+        tensors["value_head.weight"] = torch.zeros(1)
+
+    made = TransformersEngine(broken(tmp_path, lab_base, add), context=64)
+    assert torch.equal(made.model.lm_head.weight, engine.model.lm_head.weight)
+
+
 def test_an_adapter_without_its_model_says_so(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"r": 4}')
     with pytest.raises(ConfigError, match="does not say which model it adapts"):
@@ -220,7 +265,6 @@ def test_an_adapter_without_its_model_says_so(tmp_path: Path) -> None:
 def test_an_adapter_is_put_on_its_model(
     tmp_path: Path, lab_base: Path, lab_model: Any, engine: Any, prompts: Any
 ) -> None:
-    import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
@@ -237,3 +281,8 @@ def test_an_adapter_is_put_on_its_model(
     with torch.no_grad():
         assert torch.allclose(made.model(ids).logits, adapted(ids).logits, atol=1e-4)
         assert not torch.allclose(made.model(ids).logits, lab_model[0](ids).logits, atol=1e-2)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    del tensors[min(tensors)]
+    save_file(tensors, tmp_path / "adapter_model.safetensors", {"format": "pt"})
+    with pytest.raises(ConfigError, match="is not whole, save it again: Found missing adapter keys"):
+        TransformersEngine(resolve_model(str(tmp_path)), context=64)

@@ -9,6 +9,7 @@ from itertools import combinations, permutations, product
 import numpy as np
 import pytest
 
+from offleash.eval.cli import main
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import Problem, load_task
 from offleash.eval.tasks.countdown import SPLITS, Countdown, canonical, parse
@@ -377,11 +378,26 @@ def values_of(a: int, b: int) -> set[int]:
         ({"max_number": 0}, "max_number must be at least 1"),
         ({"max_target": 0}, "max_target must be at least 1"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"n": "6"}, "n must be a whole number, got '6'"),
+        ({"n": 2.5}, "n must be a whole number, got 2.5"),
+        ({"seed": True}, "seed must be a whole number, got True"),
+        ({"max_target": None}, "max_target must be a whole number, got None"),
     ],
 )
 def test_unusable_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_task("countdown", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--limit", "0"], "--limit must be at least 1, got 0"), (["--show", "-1"], "--show must be at least 0, got -1")],
+)
+def test_the_list_of_tasks_names_the_flag_that_makes_no_sense(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["tasks", "countdown", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_load_task_by_name_and_by_dotted_path_agree() -> None:
@@ -412,3 +428,5 @@ def test_arguments_a_task_does_not_take_are_refused_in_one_line() -> None:
     ) as caught:
         load_task("countdown", size=3)
     assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="unexpected keyword argument 'name'"):
+        load_task("countdown", name="x")

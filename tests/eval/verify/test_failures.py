@@ -26,10 +26,20 @@ def test_one_failure_among_few_does_not() -> None:
     failures = Failures()
     failures.add(verdicts("ok", 2) + verdicts("error", 1))
     failures.check()
-    failures.add(verdicts("error", 196))
+    failures.add(verdicts("ok", 195) + verdicts("error", 1))
     failures.check()
     failures.add(verdicts("error", 1))
     with pytest.raises(VerifyError):
+        failures.check()
+
+
+def test_a_verifier_that_is_suddenly_gone_stops_a_run_however_well_it_went_before() -> None:
+    failures = Failures()
+    failures.add(verdicts("ok", 100_000))
+    failures.add(verdicts("ok", 8) + verdicts("error", 8))
+    failures.check()
+    failures.add(verdicts("ok", 7) + verdicts("error", 8))
+    with pytest.raises(VerifyError, match="start the judge again"):
         failures.check()
 
 

@@ -198,13 +198,12 @@ def test_killing_the_waiting_process_kills_everything_inside() -> None:
             time.sleep(600)
         pid = sandbox.spawn(main, readable=sandbox.interpreter_paths(), limits=sandbox.Limits())
         import psutil
-        time.sleep(0.5)
-        inside = psutil.Process(pid).children(recursive=True)
-        sandbox.kill_and_reap(pid)
         deadline = time.monotonic() + 20
-        alive = lambda: [p for p in inside if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-        while alive() and time.monotonic() < deadline: time.sleep(0.05)
-        print(len(inside), len(alive()))
+        while len(inside := psutil.Process(pid).children(recursive=True)) < 8 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        sandbox.kill_and_reap(pid)
+        _, alive = psutil.wait_procs(inside, timeout=20)
+        print(len(inside), len(alive))
         """
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

@@ -233,9 +233,9 @@ def test_workers_die_with_the_process_that_owns_them(jobs: str, tmp_path: Path, 
 
 def marked(marker: str) -> list[psutil.Process]:
     found = []
-    for process in psutil.process_iter(["cmdline"]):
+    for process in psutil.process_iter(["cmdline", "status"]):
         line = " ".join(process.info["cmdline"] or [])
-        if marker in line and "pool_jobs:run" in line and process.status() != psutil.STATUS_ZOMBIE:
+        if marker in line and "pool_jobs:run" in line and process.info["status"] != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found
 

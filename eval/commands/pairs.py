@@ -1,0 +1,123 @@
+"""offleash pairs: the model pairs of "The Invisible Leash": list them, or print the commands that measure one again.
+
+offleash pairs                   every pair with its models and what the paper found
+offleash pairs prorl-1.5b-v1     what to run: both arms, and the comparison beside the paper's numbers
+offleash pairs prorl-1.5b-v1 --k 256 --tasks math500 minerva      a smaller measurement
+"""
+
+import argparse
+import json
+import shlex
+from collections.abc import Iterator
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.pairs import Pair, find_pair, pair_names
+from offleash.eval.tasks import TASKS
+from offleash.eval.tasks.rows import Benchmark
+
+__all__ = ["commands", "main"]
+
+MANY = 256
+"""Draws beyond which stopping early pays off."""
+JUDGE = {"judge_url": "http://localhost:8000/v1", "judge_model": "YOUR-JUDGE"}
+
+
+def main(words: list[str]) -> int:
+    options = _parser().parse_args(words)
+    if options.name is None:
+        for name in pair_names():
+            print(_listed(find_pair(name)))
+        return 0
+    print("\n\n".join(commands(find_pair(options.name), options.pools, options.tasks, options.k)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    summary, _, rest = (__doc__ or "").partition("\n")
+    made = argparse.ArgumentParser(
+        prog="offleash pairs",
+        description=summary.partition(": ")[2] + "\n" + rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("name", nargs="?", help="a pair, or the file of one of your own")
+    made.add_argument("--pools", default="pools", metavar="DIR", help="where the samples go (default %(default)s)")
+    made.add_argument("--tasks", nargs="+", metavar="TASK", help="only these of its tasks")
+    made.add_argument("--k", type=int, help="draws per problem instead of the paper's")
+    return made
+
+
+def commands(pair: Pair, pools: str = "pools", tasks: list[str] | None = None, k: int | None = None) -> Iterator[str]:
+    """Shell commands: `offleash sample` for both arms, one call per budget, then `offleash compare`."""
+    if k is not None and k < 1:
+        raise ConfigError(f"--k must be at least 1, got {k}")
+    if strange := set(tasks or []) - set(pair.tasks):
+        raise ConfigError(f"{pair.name} has no task {', '.join(sorted(strange))}; it has {', '.join(pair.tasks)}")
+    chosen = {name: draws if k is None else k for name, draws in pair.tasks.items() if tasks is None or name in tasks}
+    folder = f"{pools}/{pair.name}"
+    for arm in ("base", "policy"):
+        if any(map(_pictured, chosen)):
+            yield f"vllm serve {_model(pair, arm)} --port 8000   # in another terminal, until this arm is drawn"
+        for group, draws in _groups(chosen):
+            yield _sample(pair, arm, group, draws, f"{folder}/{arm}")
+    yield f"offleash compare {folder}/base {folder}/policy --pair {pair.name} --html {folder}/report.html"
+
+
+def _groups(tasks: dict[str, int]) -> Iterator[tuple[list[str], int]]:
+    """Tasks of one budget together; a judged task by itself, it needs arguments of its own."""
+    for draws in dict.fromkeys(tasks.values()):
+        names = [name for name, other in tasks.items() if other == draws]
+        if plain := [name for name in names if not _judged(name)]:
+            yield plain, draws
+        yield from (([name], draws) for name in names if _judged(name))
+
+
+def _sample(pair: Pair, arm: str, tasks: list[str], draws: int, folder: str) -> str:
+    """Stopping at the fifth success gives the same support at 1 to 5 hits as all draws would, for far fewer of them."""
+    arguments = {**pair.task_args, **(JUDGE if _judged(tasks[0]) else {})}
+    pool = folder if len(tasks) > 1 else f"{folder}/{tasks[0]}"
+    lines = [
+        *(_served(pair, arm) if _pictured(tasks[0]) else _loaded(pair, arm)),
+        f"--task {' '.join(tasks)}",
+        *([f"--task-args {shlex.quote(json.dumps(arguments))}"] if arguments else []),
+        f"--pool {pool} --k {draws}{' --plan until --successes 5' if draws > MANY else ''}",
+        f"--temperature {pair.temperature} --top-p {pair.top_p} --max-new-tokens {pair.max_new_tokens}",
+    ]
+    return " \\\n    ".join(lines)
+
+
+def _loaded(pair: Pair, arm: str) -> list[str]:
+    """Both arms get the base's tokenizer and chat template: what differs is the weights."""
+    revision = pair.base_revision if arm == "base" else pair.policy_revision
+    engine = f" --engine-args {shlex.quote(json.dumps(dict(pair.engine_args)))}" if pair.engine_args else ""
+    return [
+        f"offleash sample --model {_model(pair, arm)}{f' --revision {revision}' if revision else ''}",
+        *([] if arm == "base" else [f"--tokenizer {pair.base}"]),
+        f"--engine vllm{engine}",
+    ]
+
+
+def _served(pair: Pair, arm: str) -> list[str]:
+    """Images are passed on only as messages to a server."""
+    return ["offleash sample --model http://localhost:8000/v1 --engine openai", f"--served-model {_model(pair, arm)}"]
+
+
+def _model(pair: Pair, arm: str) -> str:
+    return pair.base if arm == "base" else pair.policy
+
+
+def _pictured(task: str) -> bool:
+    entry = TASKS.get(task)
+    return isinstance(entry, Benchmark) and bool(entry.image)
+
+
+def _judged(task: str) -> bool:
+    entry = TASKS.get(task)
+    return isinstance(entry, Benchmark) and entry.kind == "judge"
+
+
+def _listed(pair: Pair) -> str:
+    found = ", ".join(
+        f"{domain} P {d.preserved} E {d.expanded} S {d.shrunk} O {d.out} (SRR {d.srr:.3f}, NSCR {d.nscr:+.3f})"
+        for domain, d in pair.paper.domains.items()
+    )
+    return f"{pair.name:22} {pair.base} -> {pair.policy}\n{'':22} {found or 'entropies only'}"

@@ -1,0 +1,183 @@
+"""One engine inside a Ray actor, fed by many calls at once so that its batch never runs empty between them."""
+
+import os
+import pickle
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from offleash.eval.engines import load_engine
+from offleash.eval.engines.base import Completion, Engine, Request
+from offleash.eval.engines.source import LAB, ModelSource, one_line, resolve_model
+from offleash.eval.errors import ConfigError, EngineError, OffleashError
+from offleash.eval.fingerprint import template_fingerprint
+from offleash.eval.sampling import Sampling
+
+__all__ = ["Model", "Worker", "pack"]
+
+
+class Model(NamedTuple):
+    """What a worker needs to find the driver's model, with folders in full, and to see that it is the same."""
+
+    name: str
+    revision: str | None
+    tokenizer: str | None
+    dtype: str
+    end_ids: tuple[int, ...]
+    weights: str
+    template: str
+
+    @classmethod
+    def of(cls, source: ModelSource) -> "Model":
+        tokenizer: Any = source.tokenizer
+        own = tokenizer.name_or_path in (source.path, source.adapter)
+        return cls(
+            name=source.name if source.name == LAB else _in_full(source.name),
+            revision=source.revision or None,
+            tokenizer=None if own else _in_full(tokenizer.name_or_path),
+            dtype=source.dtype,
+            end_ids=source.end_ids,
+            weights=source.weights,
+            template=template_fingerprint(tokenizer),
+        )
+
+    def find(self) -> ModelSource:
+        """The model as this machine has it. Raises ConfigError if it is another."""
+        found = resolve_model(self.name, revision=self.revision, tokenizer=self.tokenizer, dtype=self.dtype)
+        for what, theirs, ours in (
+            ("weights", found.weights, self.weights),
+            ("tokenizer", template_fingerprint(found.tokenizer), self.template),
+        ):
+            if theirs != ours:
+                raise ConfigError(
+                    f"model {self.name!r} has other {what} here ({theirs[:24]}) than where the command runs "
+                    f"({ours[:24]}): copy it again, or use a folder that all machines share"
+                )
+        return replace(found, end_ids=self.end_ids)
+
+
+class Worker:
+    """What Ray Data builds once in each actor and then calls from several threads, a row at a time."""
+
+    def __init__(
+        self,
+        engine: str,
+        model: Model,
+        context: int,
+        sampling: Sampling,
+        options: dict[str, Any],
+        *,
+        starts: Callable[[], int],
+        limit: int,
+    ) -> None:
+        # A worker that is killed must take all of vLLM with it: an engine in a process of its own would live on and
+        # hold the memory that the next worker needs.
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        self.load = lambda: _load(engine, model, context, options, starts, limit)
+        self.sampling, self.inbox = sampling, _Inbox()
+        ready: Future[None] = Future()
+        threading.Thread(target=self._serve, args=(ready,), daemon=True).start()
+        ready.result()
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        rows = batch["row"].to_pylist()
+        answers = [pickle.dumps(self.inbox.ask(pickle.loads(row))) if row else b"" for row in rows]
+        return pa.table({"number": batch["number"], "answer": pa.array(answers, pa.binary())})
+
+    def _serve(self, ready: "Future[None]") -> None:
+        """Load the engine and draw for ever. After an error, that error is the answer to everything."""
+        try:
+            engine = self.load()
+            ready.set_result(None)
+            while True:
+                self.inbox.wait()
+                for request, completions in engine.generate(self.inbox, self.sampling):
+                    self.inbox.answer(request, completions)
+        except Exception as error:  # whatever it is, it has to reach the user: nobody reads a worker's terminal
+            self.inbox.fail(_worded(error))
+            if not ready.done():
+                ready.set_result(None)
+
+
+def _load(
+    engine: str, model: Model, context: int, options: dict[str, Any], starts: Callable[[], int], limit: int
+) -> Engine:
+    if (count := starts()) > limit:
+        raise EngineError(
+            f"{count} workers were started without a single answer: they die while they load the model or draw. Memory "
+            "is the usual cause; the end of a worker is in Ray's logs"
+        )
+    return load_engine(engine, model.find(), context=context, **options)
+
+
+class _Inbox:
+    """Requests on their way to the engine. As an iterator it ends when none is waiting, and goes on when one is."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.waiting: deque[Request] = deque()
+        self.asked: dict[tuple[int, int, int], list[Future[list[Completion] | str]]] = {}
+        self.failure = ""
+
+    def ask(self, request: Request) -> list[Completion] | str:
+        """The completions, or what went wrong."""
+        future: Future[list[Completion] | str] = Future()
+        with self.changed:
+            if self.failure:
+                return self.failure
+            self.asked.setdefault(_key(request), []).append(future)
+            self.waiting.append(request)
+            self.changed.notify()
+        return future.result()
+
+    def answer(self, request: Request, completions: list[Completion]) -> None:
+        with self.changed:
+            futures = self.asked[_key(request)]
+            future = futures.pop(0)
+            if not futures:
+                del self.asked[_key(request)]
+        future.set_result(completions)
+
+    def fail(self, reason: str) -> None:
+        with self.changed:
+            self.failure = reason
+            asked = [future for futures in self.asked.values() for future in futures]
+        for future in asked:
+            future.set_result(reason)
+
+    def wait(self) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.waiting)
+
+    def __iter__(self) -> Iterator[Request]:
+        return self
+
+    def __next__(self) -> Request:
+        try:
+            return self.waiting.popleft()
+        except IndexError:
+            raise StopIteration from None
+
+
+def pack(request: Request) -> bytes:
+    return pickle.dumps(request)
+
+
+def _key(request: Request) -> tuple[int, int, int]:
+    return request.problem, request.start, request.seed
+
+
+def _worded(error: Exception) -> str:
+    text = str(error) if isinstance(error, OffleashError) else f"{type(error).__name__}: {one_line(error, 300)}"
+    return f"the worker on {socket.gethostname()}: {text}"
+
+
+def _in_full(name: str) -> str:
+    return str(Path(name).absolute()) if Path(name).is_dir() else name

@@ -1,0 +1,102 @@
+"""Ours beside the paper's: support counts and metrics, and sample statistics, of the tasks that both have."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from offleash.eval.comparison import PolicyResult, Scope
+from offleash.eval.pairs import SAMPLES, Pair
+from offleash.eval.report.numbers import row_cell, share
+from offleash.eval.report.tables import Table
+from offleash.eval.scope import ROWS
+from offleash.eval.support import METRICS, Dynamics
+from offleash.eval.tasks import TASKS
+from offleash.eval.tasks.rows import Benchmark
+
+__all__ = ["published_tables"]
+
+
+def published_tables(pair: Pair, result: PolicyResult) -> list[Table]:
+    """One table of support and one of samples; empty where nothing is common."""
+    made = (_support(pair, result), _samples(pair, result))
+    return [table for table in made if table.rows]
+
+
+def _support(pair: Pair, result: PolicyResult) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for scope, theirs, draws in _common(pair, result):
+        rows.append((scope.name, "ours", _k(scope), *_cells(_counted(scope))))
+        rows.append(("", "paper", draws, *_cells(theirs)))
+    header = ("", "", "k", "problems", "P", "E", "S", "O", *(metric.upper() for metric in METRICS))
+    note = (
+        f"{pair.name}: problems with a correct answer in k draws, as in arXiv 2507.14843. A domain is shown if all "
+        "its tasks were drawn."
+    )
+    return Table("published", "Beside the paper: support", header, tuple(rows), note)
+
+
+def _common(pair: Pair, result: PolicyResult) -> Iterator[tuple[Scope, Dynamics, str]]:
+    """(our scope, their counts, their k) of every task and every complete domain that both have."""
+    ours = {scope.name: scope for scope in result.tasks}
+    for name, theirs in pair.paper.tasks.items():
+        if name in ours:
+            yield ours[name], theirs, f"{pair.tasks[name]:,}"
+    domains = {scope.name: scope for scope in result.domains}
+    for name, theirs in pair.paper.domains.items():
+        tasks = [task for task in pair.tasks if _domain(task) == name]
+        if name in domains and set(tasks) <= set(ours):
+            yield domains[name], theirs, _span([pair.tasks[task] for task in tasks])
+    if set(pair.tasks) <= set(ours) and len(pair.paper.domains) > 1:
+        yield result.overall, _sum(pair.paper.domains), _span(list(pair.tasks.values()))
+
+
+def _samples(pair: Pair, result: PolicyResult) -> Table:
+    rows: list[tuple[str, ...]] = []
+    ours = {scope.name: scope for scope in result.tasks}
+    for name, theirs in pair.paper.samples.items():
+        for key in SAMPLES if name in ours else ():
+            contrast = ours[name].rows[key]
+            mine = [row_cell(key, side, interval=False) for side in (contrast.base, contrast.policy)]
+            shown = [share(value) if key == "avg" else f"{value:g}" for value in theirs[key]]
+            label = ROWS[key].replace("@k", f"@{ours[name].rows_k}")
+            rows.append((name if key == SAMPLES[0] else "", label, *mine, *shown))
+    note = (
+        "The paper's are of 32 draws; it does not state the logarithm's base or the temperature of its token entropy."
+    )
+    header = ("", "", "base, ours", "policy, ours", "base, paper", "policy, paper")
+    return Table("published-samples", "Beside the paper: samples", header, tuple(rows), note)
+
+
+def _counted(scope: Scope) -> Dynamics:
+    cells = scope.problem_level.any_hit.estimates
+    p, s, e, o = (round(cells[cell].value) for cell in ("preserved", "shrunk", "expanded", "out"))
+    return Dynamics(preserved=p, shrunk=s, expanded=e, out=o)
+
+
+def _cells(d: Dynamics) -> list[str]:
+    counts = [d.total, d.preserved, d.expanded, d.shrunk, d.out]
+    metrics = [getattr(d, metric) for metric in METRICS]
+    return [*(f"{count:,}" for count in counts), *(share(m) if not math.isnan(m) else "–" for m in metrics)]
+
+
+def _sum(domains: Mapping[str, Dynamics]) -> Dynamics:
+    every = domains.values()
+    return Dynamics(
+        preserved=sum(d.preserved for d in every),
+        shrunk=sum(d.shrunk for d in every),
+        expanded=sum(d.expanded for d in every),
+        out=sum(d.out for d in every),
+    )
+
+
+def _domain(task: str) -> str:
+    entry = TASKS[task]
+    return entry.domain if isinstance(entry, Benchmark) else ""
+
+
+def _k(scope: Scope) -> str:
+    return _span([scope.k_min, scope.k_max])
+
+
+def _span(draws: Sequence[int]) -> str:
+    low, high = min(draws), max(draws)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"

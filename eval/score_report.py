@@ -1,0 +1,144 @@
+"""Scores of traces for people and as JSON: a table of files by models.
+
+The keys of the JSON are a promise: added to, never renamed; `format` counts breaking changes.
+
+    {"format": 1, "confidence": 0.95, "temperature": 1.0, "notes": [text], "traces": [{"file": name, "traces": n,
+     "problems": n, "models": [{"model", "revision", "weights", "dtype", "template" (a fingerprint), "end_token",
+     "scored", "empty", "too_long", "perplexity": ESTIMATE, "mean_perplexity": ESTIMATE, "median_perplexity": x,
+     "token_entropy": ESTIMATE (nats), "tokens": ESTIMATE}]}]}
+
+    ESTIMATE  value, low, high, n (problems it rests on)
+
+A number that is undefined is null. What each is: `offleash.eval.score_summary`.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from offleash.eval.engines.source import ModelSource
+from offleash.eval.estimate import Estimate
+from offleash.eval.report.escape import markdown_text
+from offleash.eval.report.numbers import estimate, number
+from offleash.eval.report.tables import Table
+from offleash.eval.report.text import text_table
+from offleash.eval.score_traces import Traces, TraceScores
+
+__all__ = ["TraceResult", "json_report", "markdown_report", "notes", "text_report"]
+
+CONFIDENCE = 0.95
+HEADER = ("", "scored", "perplexity", "mean", "median", "token entropy", "tokens")
+LEGEND = (
+    "perplexity: exp of the mean -log p per token (over a trace, over a problem's traces, over problems); mean, "
+    "median: of the perplexities of single traces; token entropy in nats; 95% intervals over problems; temperature {:g}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceResult:
+    """One file under one model."""
+
+    traces: Traces
+    source: ModelSource
+    template: str
+    end_token: str
+    scores: TraceScores
+
+    @property
+    def model(self) -> str:
+        """A local path says more of the machine than of the model."""
+        path = PurePath(self.source.name)
+        return "/".join(path.parts[-2:]) if path.is_absolute() else self.source.name
+
+
+def notes(results: Sequence[TraceResult]) -> list[str]:
+    """What makes a number less than it seems."""
+    found = []
+    for one in results:
+        scores, where = one.scores, f"{one.traces.path.name} under {one.model}"
+        if scores.empty:
+            found.append(f"{where}: {scores.empty:,} empty traces are left out")
+        if scores.too_long:
+            found.append(
+                f"{where}: {scores.too_long:,} traces do not fit the model's {one.source.context:,} tokens with their "
+                "prompt and are left out"
+            )
+    for one in results:
+        same_file = [other for other in results if other.traces is one.traces]
+        if one is same_file[0] and any(
+            not np.array_equal(one.scores.tokens_s, other.scores.tokens_s) for other in same_file
+        ):
+            found.append(
+                f"{one.traces.path.name}: the models spell these traces in different tokens: perplexities per token do "
+                "not compare"
+            )
+    return found
+
+
+def text_report(results: Sequence[TraceResult], temperature: float, width: int = 118) -> str:
+    table = Table("traces", "Traces", HEADER, tuple(_cells(one) for one in results), LEGEND.format(temperature))
+    return text_table(table, width) + "\n"
+
+
+def markdown_report(results: Sequence[TraceResult], temperature: float) -> str:
+    rows = [HEADER, ("---", *["---:"] * (len(HEADER) - 1))]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines += [f"| {' | '.join(map(markdown_text, _cells(one)))} |" for one in results]
+    texts = [LEGEND.format(temperature), *notes(results)]
+    return "\n\n".join(["\n".join(lines), *map(markdown_text, texts)]) + "\n"
+
+
+def json_report(results: Sequence[TraceResult], temperature: float) -> str:
+    by_file: dict[int, dict[str, Any]] = {}
+    for one in results:
+        traces = one.traces
+        head = {"file": traces.path.name, "traces": len(traces.completions), "problems": len(traces.problems)}
+        by_file.setdefault(id(traces), {**head, "models": []})["models"].append(_record(one))
+    content = {"format": 1, "confidence": CONFIDENCE, "temperature": temperature, "notes": notes(results)}
+    return json.dumps({**content, "traces": list(by_file.values())}, indent=1, allow_nan=False) + "\n"
+
+
+def _cells(one: TraceResult) -> tuple[str, ...]:
+    found = one.scores.summary
+    return (
+        f"{one.traces.path.name} under {one.model}",
+        f"{found.sequences:,} of {len(one.traces.completions):,}",
+        estimate(found.perplexity, number),
+        estimate(found.mean_perplexity, number),
+        number(found.median_perplexity),
+        estimate(found.token_entropy, number),
+        estimate(found.tokens, number),
+    )
+
+
+def _record(one: TraceResult) -> dict[str, Any]:
+    found, source = one.scores.summary, one.source
+    return {
+        "model": one.model,
+        "revision": source.revision,
+        "weights": source.weights,
+        "dtype": source.dtype,
+        "template": one.template,
+        "end_token": one.end_token,
+        "scored": found.sequences,
+        "empty": one.scores.empty,
+        "too_long": one.scores.too_long,
+        "perplexity": _estimate(found.perplexity),
+        "mean_perplexity": _estimate(found.mean_perplexity),
+        "median_perplexity": _finite(found.median_perplexity),
+        "token_entropy": _estimate(found.token_entropy),
+        "tokens": _estimate(found.tokens),
+    }
+
+
+def _estimate(e: Estimate) -> dict[str, Any]:
+    return {"value": _finite(e.value), "low": _finite(e.low), "high": _finite(e.high), "n": e.n}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
