@@ -1,7 +1,7 @@
 """The frozen base inside a trainer: the model at step 0, found again at any later step.
 
 It is the KL reference only while that one stands still: with PEFT it is the policy without its adapter, with `beta = 0`
-or a synchronised reference it is a copy of its own, loaded from where the policy came from. Read against trl 1.16.
+or a reference that moves it is a copy of its own, loaded from where the policy came from. Read against trl 1.16.
 """
 
 from collections.abc import Iterator
@@ -78,18 +78,22 @@ class FrozenBase:
         return is_peft_model(self.trainer.accelerator.unwrap_model(self.trainer.model))
 
     def _module(self) -> Any:
-        if self.trainer.ref_model is not None and not self.trainer.args.sync_ref_model:
+        if self.trainer.ref_model is not None and not self._reference_moves():
             return self.trainer.ref_model
         if self._copy is None:
             self._copy = self._load()
         return self._copy
+
+    def _reference_moves(self) -> bool:
+        explorers = getattr(self.trainer, "explorers", ())
+        return self.trainer.args.sync_ref_model or any(explorer.moves_reference for explorer in explorers)
 
     def _load(self) -> Any:
         trainer = self.trainer
         source = get_config_model_id(trainer.model.config)
         trainer.accelerator.print(
             f"offleash: loading a frozen copy of {source} to measure the KL to the base, because the run keeps no "
-            "fixed reference (beta = 0 or sync_ref_model). It takes the memory of one more model; "
+            "fixed reference (beta = 0, or one that is reset). It takes the memory of one more model; "
             "kl_to_base=False spares it."
         )
         kwargs = dict(trainer.args.model_init_kwargs or {})

@@ -14,7 +14,11 @@ from offleash.eval.errors import ConfigError
 __all__ = ["checkpoints", "export_final", "last_whole_checkpoint", "remove_torn", "require_resumable", "trainer_state"]
 
 _NAME = re.compile(r"checkpoint-(\d+)")
-TRAINING_ONLY = ("optimizer*", "scheduler*", "rng_state*", "trainer_state.json", "training_args.bin", "global_step*")
+TRAINING_ONLY = (
+    *("optimizer*", "scheduler*", "rng_state*", "trainer_state.json", "training_args.bin", "global_step*"),
+    *("entropy_ctrl_state.json", "reference.safetensors", "reference_reset.json", "dynamic_sampling.json"),
+    "outcome_counts.json",
+)
 
 
 def checkpoints(folder: Path) -> list[Path]:

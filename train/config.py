@@ -16,8 +16,9 @@ from trl import GRPOConfig, ModelConfig, TrlParser
 import offleash.recipes
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.train.explorers.choice import explorer_mapping, take_explorers
 
-__all__ = ["LAB_MODEL", "Recipe", "RunConfig", "load_recipe", "save_resolved"]
+__all__ = ["LAB_MODEL", "Recipe", "RunConfig", "find_recipe", "load_recipe", "resolved", "save_resolved"]
 
 LAB_MODEL = "lab"
 RECIPES = Path(offleash.recipes.__path__[0])
@@ -40,6 +41,13 @@ class RunConfig:
         default=False,
         metadata={"help": "Continue from the last whole checkpoint in output_dir; start afresh if there is none."},
     )
+    allow: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Keys that a resumed run may have changed since it began. `--allow max_steps` trains on; the "
+            "learning rate then follows the schedule of the new length."
+        },
+    )
     monitor_every: int = field(default=50, metadata={"help": "Steps between support measurements; 0 switches it off."})
     monitor_k: int = field(default=64, metadata={"help": "Samples per probe problem at each measurement."})
     monitor_score_k: int = field(
@@ -55,12 +63,22 @@ class RunConfig:
         metadata={"help": "Where base pools are kept and found again. Default: base-pools beside output_dir."},
     )
     rollout_metrics: bool = field(default=True, metadata={"help": "Log what the training rollouts show for free."})
+    explorer: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Exploration variants: a name, or a mapping of names (or `module:Class`) to their arguments. As "
+            "flags: --explorer pass_at_k --explorer.k 4."
+        },
+    )
     guards: list[str] = field(
         default_factory=list, metadata={"help": "Rules such as 'srr < 0.9' (stop) or 'best sds' (mark a checkpoint)."}
     )
 
     def __post_init__(self) -> None:
         self.train_args, self.probe_args = self.train_task_args, self.probe_task_args
+        self.explorer = explorer_mapping(self.explorer)
+        if self.allow and not self.resume:
+            raise ConfigError(f"allow ({', '.join(self.allow)}) is about a run that is continued: add --resume")
         for name in ("monitor_every", "monitor_k", "monitor_score_k", "monitor_batch_size", "monitor_seed"):
             if type(getattr(self, name)) is not int:
                 raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")
@@ -77,6 +95,10 @@ class RunConfig:
     @property
     def probe_task_args(self) -> dict[str, Any]:
         return _mapping("probe_args", self.probe_args)
+
+    @property
+    def explorers(self) -> dict[str, dict[str, Any]]:
+        return explorer_mapping(self.explorer)
 
 
 class _Parser(TrlParser):
@@ -102,13 +124,22 @@ def load_recipe(args: Sequence[str]) -> Recipe:
         "of TRL's GRPOConfig and of TRL's ModelConfig.",
         epilog="example: accelerate launch -m offleash.train --config recipes/lab.yaml --seed 1 --resume",
     )
-    parser.add_argument("--config", help="The recipe: a YAML file, or the name of one that ships with Offleash (lab).")
+    parser.add_argument(
+        "--config",
+        help="The recipe: a YAML file, or the name of one that ships with Offleash (lab, variants/pass_at_k). "
+        "May be given again: a later file's keys win.",
+    )
     known = {action.dest for action in parser._actions}
-    path, args = _take_config(list(args))
-    if path is not None:
-        values = _read_yaml(path)
-        _refuse_unknown(set(values) - (known - {"config", "help"}), known, f"in {path}")
-        parser.set_defaults_with_config(**values)
+    paths, args = _take_configs(list(args))
+    values: dict[str, Any] = {}
+    for path in paths:
+        read = _read_yaml(path)
+        _refuse_unknown(set(read) - (known - {"config", "help"}), known, f"in {path}")
+        values |= read
+    explorers, args = take_explorers(args, values.get("explorer"))
+    if explorers:
+        values["explorer"] = explorers
+    parser.set_defaults_with_config(**values)
     try:
         run, training, model, namespace, rest = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
     except ConfigError:
@@ -126,8 +157,8 @@ def load_recipe(args: Sequence[str]) -> Recipe:
     return Recipe(run, training, model)
 
 
-def save_resolved(recipe: Recipe, path: Path) -> None:
-    """Write every effective value, defaults included, so that a run explains itself."""
+def resolved(recipe: Recipe) -> dict[str, Any]:
+    """Every effective value, defaults included, as it reads when it comes back from the file."""
     training = recipe.training.to_dict()
     values = {
         **{f.name: getattr(recipe.run, f.name) for f in fields(recipe.run)},
@@ -135,29 +166,43 @@ def save_resolved(recipe: Recipe, path: Path) -> None:
         **{f.name: training[f.name] for f in fields(recipe.training) if f.name in training},
     }
     del values["generation_batch_size"]  # follows from the others, and TRL refuses to be told both
-    text = yaml.safe_dump(json.loads(json.dumps(values, default=str)), sort_keys=True, allow_unicode=True)
+    del values["allow"]  # of one resume, not of the run
+    return dict(json.loads(json.dumps(values, default=str)))
+
+
+def save_resolved(recipe: Recipe, path: Path) -> None:
+    """Write every effective value, so that a run explains itself."""
+    values = dict(sorted(resolved(recipe).items()))  # only the keys: explorers act in the order in which they stand
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, text.encode())
 
 
-def _take_config(args: list[str]) -> tuple[Path | None, list[str]]:
-    """Remove `--config X` or `--config=X` from the words; a name without a file is looked up among shipped recipes."""
-    for i, word in enumerate(args):
+def _take_configs(args: list[str]) -> tuple[list[Path], list[str]]:
+    """Remove every `--config X` or `--config=X` from the words."""
+    paths, rest = [], []
+    words = iter(args)
+    for word in words:
         if word == "--config":
-            if i + 1 == len(args):
+            name = next(words, None)
+            if name is None:
                 raise ConfigError("--config needs a file")
-            name, rest = args[i + 1], args[:i] + args[i + 2 :]
+            paths.append(find_recipe(name))
         elif word.startswith("--config="):
-            name, rest = word.removeprefix("--config="), args[:i] + args[i + 1 :]
+            paths.append(find_recipe(word.removeprefix("--config=")))
         else:
-            continue
-        shipped = RECIPES / (name if name.endswith(".yaml") else f"{name}.yaml")
-        path = next((p for p in (Path(name), shipped, RECIPES.parent / name) if p.is_file()), None)
-        if path is None:
-            names = ", ".join(sorted(p.relative_to(RECIPES).as_posix() for p in RECIPES.rglob("*.yaml")))
-            raise ConfigError(f"no recipe {name!r}: not a file here, nor one that ships with Offleash ({names})")
-        return path, rest
-    return None, args
+            rest.append(word)
+    return paths, rest
+
+
+def find_recipe(name: str) -> Path:
+    """A file here, or one that ships with Offleash, with or without its `.yaml`."""
+    shipped = RECIPES / (name if name.endswith(".yaml") else f"{name}.yaml")
+    path = next((p for p in (Path(name), shipped, RECIPES.parent / name) if p.is_file()), None)
+    if path is None:
+        names = ", ".join(sorted(p.relative_to(RECIPES).as_posix() for p in RECIPES.rglob("*.yaml")))
+        raise ConfigError(f"no recipe {name!r}: not a file here, nor one that ships with Offleash ({names})")
+    return path
 
 
 class _UniqueLoader(yaml.SafeLoader):

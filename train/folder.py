@@ -16,10 +16,10 @@ from offleash.train.checkpoints import (
     trainer_state,
 )
 from offleash.train.config import Recipe, save_resolved
+from offleash.train.resume_check import RESOLVED, changes, require_unchanged
 
 __all__ = ["TENSORBOARD", "begin", "find_start", "why_ended"]
 
-RESOLVED = "recipe.yaml"
 TENSORBOARD = "tensorboard"
 
 
@@ -35,6 +35,8 @@ def find_start(recipe: Recipe, folder: Path) -> Path | None:
     checkpoint = last_whole_checkpoint(folder)
     if checkpoint is not None and not why_ended(folder, checkpoint, recipe.training):
         require_resumable(checkpoint, recipe.training.world_size)
+    if checkpoint is not None:
+        require_unchanged(recipe, folder)
     return checkpoint
 
 
@@ -47,6 +49,7 @@ def begin(recipe: Recipe, folder: Path, checkpoint: Path | None) -> None:
         dropped = trim_events(folder / TENSORBOARD, step)
         if checkpoint is not None:
             print(f"offleash: continuing from {checkpoint} ({dropped} later events dropped)", flush=True)
+            _keep_former_recipe(recipe, folder, step)
         elif (folder / "pools").exists():
             # Killed before its first checkpoint: the run begins again and draws these again.
             spare = next(p for n in range(1, 10_000) if not (p := folder / f"pools-before-restart-{n}").exists())
@@ -54,12 +57,21 @@ def begin(recipe: Recipe, folder: Path, checkpoint: Path | None) -> None:
     save_resolved(recipe, folder / RESOLVED)
 
 
+def _keep_former_recipe(recipe: Recipe, folder: Path, step: int) -> None:
+    """Where settings change by permission, those of the steps so far stay on record."""
+    if changed := changes(recipe, folder):
+        former = folder / f"recipe-to-step-{step:06d}.yaml"
+        (folder / RESOLVED).replace(former)
+        print(f"offleash: from step {step} on {'; '.join(map(str, changed))} (before: {former})", flush=True)
+
+
 def why_ended(folder: Path, checkpoint: Path, training: TrainingArguments) -> str | None:
     """Why there is nothing left to train, None if there is. The Trainer, resumed at its end, would take a step more."""
     stopped = folder / STOPPED
-    if stopped.exists():
-        rule = json.loads(stopped.read_text())["rule"]
-        return f"the guard {rule!r} stopped it; remove {stopped} to train on"
+    record = json.loads(stopped.read_text()) if stopped.exists() else None
+    # Killed before the checkpoint of its last step was whole, a run takes that step again.
+    if record is not None and record["checkpoint"] == checkpoint.name:
+        return f"the rule {record['rule']!r} stopped it; remove {stopped} to train on"
     state = trainer_state(checkpoint)
     if state is None:
         return None

@@ -9,29 +9,39 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
-from trl import GRPOTrainer, get_peft_config, get_quantization_config
+from trl import GRPOConfig, get_peft_config, get_quantization_config
 
 from offleash.callbacks import RolloutCallback, SupportCallback, SupportGuard
+from offleash.callbacks.overlap import refuse_overlap
 from offleash.callbacks.ranks import Ranks
+from offleash.callbacks.served_weights import ServedWeights
 from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import Task, load_task
 from offleash.train.checkpoints import export_final
 from offleash.train.config import Recipe
 from offleash.train.console import ProgressBar
+from offleash.train.explorers import load_explorers
+from offleash.train.explorers.inert import inert_settings, updates_per_rollout
 from offleash.train.folder import TENSORBOARD, begin, find_start, why_ended
+from offleash.train.images import refuse_images
+from offleash.train.launch import refuse_fallback
+from offleash.train.model_card import copy_card
 from offleash.train.rewards import VerifierReward
+from offleash.train.trainer import ExploringTrainer
+from offleash.train.vllm_cpu import prepare_vllm
 
 __all__ = ["build_trainer", "run", "training_dataset"]
 
 FINAL = "final"
 
 
-def run(recipe: Recipe) -> GRPOTrainer | None:
+def run(recipe: Recipe) -> ExploringTrainer | None:
     """Train as the recipe says; continue a killed run where `resume` asks for it. None if it had ended already."""
     folder = Path(recipe.training.output_dir)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / TENSORBOARD)
     _plain_cpu(recipe.training)
+    refuse_fallback()
     ranks = Ranks(PartialState())
     checkpoint = ranks.from_main(lambda: find_start(recipe, folder))
     if checkpoint and (reason := why_ended(folder, checkpoint, recipe.training)):
@@ -39,11 +49,17 @@ def run(recipe: Recipe) -> GRPOTrainer | None:
         return None
     disable_progress_bar()  # of loading and saving weights
     trainer = build_trainer(recipe)
+    refuse_fallback()  # now it is known whether DeepSpeed or FSDP is really there
     ranks.on_main(lambda: begin(recipe, folder, checkpoint))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.create_model_card(model_name=folder.name)
     trainer.save_model(str(folder / FINAL))
+    ranks.on_main(lambda: copy_card(folder, folder / FINAL))
     # Ranks that leave one by one break each other's connections, and a run that ended well would exit with an abort.
     trainer.accelerator.wait_for_everyone()
+    if recipe.training.use_vllm and recipe.training.vllm_mode == "colocate":
+        # Its process groups are parts of ours: left to the exit, it would not find them any more.
+        trainer.vllm_generation.llm.llm_engine.engine_core.shutdown()
     trainer.accelerator.end_training()
     return trainer
 
@@ -60,15 +76,21 @@ def _close(folder: Path, checkpoint: Path, reason: str) -> None:
     if not (folder / FINAL).exists():
         export_final(checkpoint, folder / FINAL)
         print(f"offleash: {folder / FINAL} was missing and is made from {checkpoint.name}")
+    copy_card(folder, folder / FINAL)
     if (folder / HISTORY).exists():
         print(run_summary(json.loads((folder / HISTORY).read_text()), folder))
 
 
-def build_trainer(recipe: Recipe) -> GRPOTrainer:
-    """TRL's trainer with a verifier as its reward, and the callbacks that the recipe asks for."""
+def build_trainer(recipe: Recipe) -> ExploringTrainer:
+    """The trainer with a verifier as its reward, the explorers and the callbacks that the recipe asks for."""
     run, training, model = recipe
     train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
+    refuse_images(train_task)
+    refuse_images(probe_task)
+    dataset = training_dataset(train_task)
+    refuse_overlap(dataset, probe_task)
     _require_aligned_saves(recipe)
+    _refuse_synced_reference(training)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             model.model_name_or_path, revision=model.model_revision, padding_side="left", truncation_side="left"
@@ -84,26 +106,30 @@ def build_trainer(recipe: Recipe) -> GRPOTrainer:
         "dtype": model.dtype,
         **(training.model_init_kwargs or {}),
     }
+    prepare_vllm(training, model.model_name_or_path)
     reward = VerifierReward(train_task, end_token_ids=[])
-    trainer = GRPOTrainer(
+    trainer = ExploringTrainer(
         model=model.model_name_or_path,
-        reward_funcs=[reward],
+        reward=reward,
+        explorers=load_explorers(run.explorers),
         args=training,
-        train_dataset=training_dataset(train_task),
+        train_dataset=dataset,
         processing_class=tokenizer,
         quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
     )
     reward.end_token_ids = frozenset([*trainer.eos_token_ids, tokenizer.pad_token_id])
     _add_callbacks(trainer, recipe, train_task, probe_task)
+    for line in inert_settings(training):
+        trainer.accelerator.print(f"offleash: WARNING: {line}")
     return trainer
 
 
 def _require_aligned_saves(recipe: Recipe) -> None:
     """A checkpoint in the middle of a rollout's updates loses the rest of them: a resume would leave the trajectory."""
     training = recipe.training
-    updates = training.steps_per_generation * training.num_iterations // training.gradient_accumulation_steps
-    if updates <= 1:
+    updates = updates_per_rollout(training)
+    if updates == 1:
         return
     spans = {"save_steps": int(training.save_steps)} if training.save_strategy == "steps" else {}
     if recipe.run.guards:
@@ -116,17 +142,28 @@ def _require_aligned_saves(recipe: Recipe) -> None:
             )
 
 
+def _refuse_synced_reference(training: GRPOConfig) -> None:
+    """TRL does not save the reference it moves: a resumed run would be held to another one."""
+    if training.sync_ref_model:
+        raise ConfigError(
+            "sync_ref_model loses its reference when a run is resumed: use explorer: {reference_reset: {every: "
+            f"{training.ref_model_sync_steps}, alpha: {training.ref_model_mixup_alpha}, reset_optimizer: false}}}}"
+        )
+
+
 def training_dataset(task: Task) -> Dataset:
     """The columns TRL needs: the prompt, and the id by which the reward finds the problem again."""
     return Dataset.from_list([{"prompt": problem.prompt, "problem_id": problem.id} for problem in task.problems])
 
 
-def _add_callbacks(trainer: GRPOTrainer, recipe: Recipe, train_task: Task, probe_task: Task) -> None:
+def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, probe_task: Task) -> None:
     run = recipe.run
     for noisy in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(noisy)
     if not recipe.training.disable_tqdm:
         trainer.add_callback(ProgressBar)
+    if recipe.training.use_vllm:
+        trainer.add_callback(ServedWeights(trainer))
     if run.rollout_metrics:
         trainer.add_callback(RolloutCallback(trainer, train_task))
     if not run.monitor_every:

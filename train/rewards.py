@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from offleash.eval.tasks import Problem, Task, completion_text
+from offleash.eval.tasks import Problem, Task, Verdict, completion_text
 from offleash.eval.verify.failures import Failures
 
 __all__ = ["VerifierReward"]
@@ -23,6 +23,7 @@ class VerifierReward:
         self.task = task
         self.end_token_ids = frozenset(end_token_ids)
         self.failures = Failures()
+        self.latest: list[Verdict] = []
         self.problems: dict[str, Problem] = {problem.id: problem for problem in task.problems}
 
     def __call__(
@@ -39,9 +40,10 @@ class VerifierReward:
         verdicts = self.task.verify(
             [self.problems[i] for i in problem_id], [completion_text(c) for c in completions], truncated
         )
+        self.latest = verdicts
         self.failures.add(verdicts)
         self.failures.check()
-        failed = [verdict.status in ("timeout", "error") for verdict in verdicts]
+        failed = [verdict.failed for verdict in verdicts]
         if log_metric is not None:
             log_metric("verify/failed", sum(failed) / max(len(failed), 1))
         return [None if bad else float(v.correct) for v, bad in zip(verdicts, failed, strict=True)]

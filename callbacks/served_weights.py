@@ -1,0 +1,189 @@
+"""ServedWeights: vLLM must draw from the weights that are in training.
+
+TRL copies the weights into the engine before it draws. An engine that missed a copy, or took half of one (tied
+embeddings, packed layers), still writes plausible text, and the run learns from another model's samples. So before the
+first draw at each step, be it for training, monitor or base, the engine and the trainer score the same tokens, and a
+mismatch stops the run. Read against trl 1.16 and vLLM 0.31.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from accelerate.utils import gather_object
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from offleash.callbacks.live_server import watch_server
+from offleash.callbacks.trackers import Trackers
+from offleash.eval.errors import EngineError
+
+__all__ = ["DIFFERENCE", "NOISE", "Noise", "Scores", "ServedWeights", "find_fault", "served_moved"]
+
+DIFFERENCE = "monitor/served_logp_difference"
+PROMPTS, TOKENS = 4, 24
+STILL = 0.1
+
+
+class Noise(NamedTuple):
+    """What rounding does to log-probabilities, as means of absolute differences in nats."""
+
+    between: float
+    """More than this between trainer and engine is not rounding."""
+    seen: float
+    """A trainer that moved by more than this moves an engine that follows it."""
+
+
+NOISE = {"float32": Noise(1e-3, 1e-5), "float16": Noise(0.05, 2e-3), "bfloat16": Noise(0.3, 0.02)}
+"""Two bfloat16 engines differ by a few hundredths where a token is uncertain; other weights, by whole nats."""
+
+
+class Scores(NamedTuple):
+    """Log-probabilities of the same tokens under what the trainer and the engine hold."""
+
+    trainer_t: npt.NDArray[np.float64]
+    engine_t: npt.NDArray[np.float64]
+
+    @property
+    def difference(self) -> float:
+        return float(np.mean(np.abs(self.trainer_t - self.engine_t)))
+
+    def moved_from(self, before: "Scores") -> "Moved":
+        trainer, engine = (np.mean(np.abs(now - then)) for now, then in zip(self, before, strict=True))
+        return Moved(float(trainer), float(engine))
+
+
+class Moved(NamedTuple):
+    trainer: float
+    engine: float
+
+
+def find_fault(now: Scores, moved_at: Scores | None, noise: Noise) -> str | None:
+    """What is wrong with the engine's weights; None if nothing is. `moved_at`: the scores when the engine last moved.
+
+    Against garbage the two are compared with each other. One small step changes less than rounding does, so against
+    stale weights each is compared with itself: a trainer that moves away from an engine standing still.
+    """
+    if not now.difference <= noise.between:  # also if it is NaN
+        return (
+            f"log-probabilities differ by {now.difference:.3g} on average, and rounding gives less than {noise.between}"
+        )
+    if moved_at is None:
+        return None
+    moved = now.moved_from(moved_at)
+    if moved.trainer > noise.seen and moved.engine < STILL * moved.trainer:
+        return f"log-probabilities moved by {moved.trainer:.3g} in the trainer and by {moved.engine:.3g} in vLLM"
+    return None
+
+
+def served_moved(now: Scores, moved_at: Scores | None) -> bool:
+    """Whether the engine followed the trainer, so that the next comparison starts from here."""
+    if moved_at is None:
+        return True
+    moved = now.moved_from(moved_at)
+    return moved.engine >= STILL * moved.trainer
+
+
+class ServedWeights(TrainerCallback):
+    """Checks the engine from its construction on. Add it before the callbacks that draw.
+
+    Args:
+        trainer: a `trl.GRPOTrainer` with `use_vllm`, colocated or served, after its construction.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer, self.generation = trainer, trainer.vllm_generation
+        self.trackers = Trackers(trainer)
+        prompts, *_ = trainer._tokenize_prompts(trainer.train_dataset[:PROMPTS]["prompt"])
+        self.ids: list[int] = [token for ids in prompts for token in ids][:TOKENS]
+        self.differences: list[float] = []
+        self._noise: Noise | None = None
+        self._moved_at: Scores | None = None
+        self._checked: tuple[int, int] | None = None
+        self._draw = self.generation.generate
+        self.generation.generate = self._checked_draw
+        if self.generation.mode == "server" and trainer.accelerator.is_main_process:
+            watch_server(self.generation.vllm_client)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        # The Trainer also logs at the end of a run (train_runtime, ...), when there is nothing new.
+        if self.differences and logs and "reward" in logs:
+            self.trackers.scalars({DIFFERENCE: max(self.differences)}, state.global_step)
+            del self.differences[:-1]  # what was checked for the monitor stands for the rollouts that follow
+
+    def _checked_draw(self, *args: Any, **kwargs: Any) -> Any:
+        held = (self.trainer.state.global_step, id(self.trainer.model))
+        if held != self._checked:
+            self.check()
+            self._checked = held
+        return self._draw(*args, **kwargs)
+
+    def check(self) -> None:
+        """Compare, and raise on every rank if any rank's engine is wrong. Collective."""
+        trainer_t = self._trainer_logps()
+        difference, fault = 0.0, None
+        if self.generation.mode == "colocate" or self.trainer.accelerator.is_main_process:
+            now = Scores(trainer_t, np.array(_engine_logps(self.generation, self.ids)))
+            difference, fault = now.difference, find_fault(now, self._moved_at, self._rounding())
+            self._moved_at = now if served_moved(now, self._moved_at) else self._moved_at
+        found = gather_object([(difference, fault)])
+        self.differences.append(max(difference for difference, _ in found))
+        for rank, (_, fault) in enumerate(found):
+            if fault is not None:
+                raise EngineError(
+                    f"vLLM does not serve the weights in training (step {self.trainer.state.global_step}, process "
+                    f"{rank}): {fault}. The weight sync of this trl and vLLM fails for this model: try "
+                    "vllm_model_impl: transformers, or use_vllm: false"
+                )
+
+    def _trainer_logps(self) -> npt.NDArray[np.float64]:
+        model = self.trainer.model
+        was_training = model.training
+        ids = torch.tensor([self.ids], device=self.trainer.accelerator.device)
+        model.eval()
+        try:
+            with torch.no_grad():
+                logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+        finally:
+            model.train(was_training)
+        logps = logits.log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
+        return logps.double().cpu().numpy()
+
+    def _rounding(self) -> Noise:
+        if self._noise is None:
+            args = self.trainer.args
+            computed = "bfloat16" if args.bf16 else "float16" if args.fp16 else self.trainer.model.dtype
+            names = [str(dtype).removeprefix("torch.") for dtype in (computed, _engine_dtype(self.generation))]
+            self._noise = max(NOISE.get(name, NOISE["bfloat16"]) for name in names)
+        return self._noise
+
+
+def _engine_logps(generation: Any, ids: Sequence[int]) -> list[float]:
+    """The engine's log-probability of each token but the first, at temperature 1 whatever the run samples at."""
+    wanted = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+    if generation.mode == "server":
+        client = generation.vllm_client
+        body = {"model": client.model, "prompt": list(ids), **wanted}
+        reply = client._post(f"{client.base_url}/v1/completions", json=body)
+        rows = reply["choices"][0]["prompt_logprobs"][1:]
+        return [row[str(token)]["logprob"] for row, token in zip(rows, ids[1:], strict=True)]
+    from vllm import SamplingParams
+
+    if generation.enable_sleep_mode:
+        generation.llm.wake_up(tags=["kv_cache"])
+    (output,) = generation.llm.generate([{"prompt_token_ids": list(ids)}], SamplingParams(**wanted), use_tqdm=False)
+    return [row[token].logprob for row, token in zip(output.prompt_logprobs[1:], ids[1:], strict=True)]
+
+
+def _engine_dtype(generation: Any) -> Any:
+    if generation.mode == "server":
+        return generation.vllm_client.get_server_info()["model_config"]["dtype"]
+    return generation.llm.llm_engine.model_config.dtype

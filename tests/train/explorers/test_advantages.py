@@ -1,0 +1,65 @@
+"""The other variants that act on whole rollouts, against values worked by hand."""
+
+import pytest
+import torch
+
+from offleash.train.explorers.focal import Focal
+from offleash.train.explorers.outcome_batch import OutcomeBatch
+from offleash.train.explorers.outcome_ucb import OutcomeUcb
+from offleash.train.explorers.placebo import Placebo
+from offleash.train.explorers.ucpo import Ucpo
+from offleash.train.explorers.unlikeliness import Unlikeliness, likeliness_ranks
+from offleash.train.explorers.w_reinforce import WReinforce
+
+
+def test_focal_weighs_a_group_by_its_share_of_wrong_rollouts(rollouts) -> None:
+    batch = rollouts("1110", "1000", "0000", "111x")
+    shaped = Focal(gamma=0.5).advantages(batch, torch.ones(4, 4))
+    assert shaped[:, 0].tolist() == pytest.approx([0.5, 0.75**0.5, 1.0, 0.0])
+
+
+def test_an_answer_that_others_share_is_worth_less(rollouts) -> None:
+    batch = rollouts("1000", answers=[["7", "7", "9", None]])
+    shaped = OutcomeBatch(weight=0.4).advantages(batch, torch.zeros(1, 4))
+    assert shaped.tolist()[0] == pytest.approx([-0.1, -0.1, 0.0, 0.0])
+
+
+def test_the_ucb_bonus_falls_with_the_square_root_of_the_count_and_remembers(rollouts) -> None:
+    explorer = OutcomeUcb(weight=1.0, baseline=0.5)
+    batch = rollouts("1000", answers=[["7", "7", "7", "9"]])
+    first = explorer.advantages(batch, torch.zeros(1, 4)).tolist()[0]
+    assert first == pytest.approx([3**-0.5 - 0.5] * 3 + [0.5])
+    second = explorer.advantages(batch, torch.zeros(1, 4)).tolist()[0]
+    assert second == pytest.approx([6**-0.5 - 0.5] * 3 + [2**-0.5 - 0.5])
+
+
+def test_w_reinforce_pays_right_a_little_and_charges_wrong_in_full(rollouts) -> None:
+    shaped = WReinforce(lam=0.1).advantages(rollouts("10", "00"), torch.zeros(2, 2))
+    assert shaped.tolist() == [pytest.approx([0.1, -1.0]), [-1.0, -1.0]]
+
+
+def test_the_least_likely_rollout_keeps_its_whole_reward(rollouts) -> None:
+    logps = [[-1.0, -3.0, -2.0, -0.5]]
+    assert likeliness_ranks(torch.tensor(logps)).tolist() == [[2, 0, 1, 3]]
+    shaped = Unlikeliness(beta_rank=0.25).rewards(rollouts("1101", logps=logps))
+    assert shaped.tolist()[0] == pytest.approx([1 - 0.125, 1.0, 0.0, 1 - 0.1875])
+
+
+def test_ucpo_moves_credit_to_the_unlikely_and_keeps_the_sum(rollouts) -> None:
+    logps = [[-1.0, -3.0, -2.0, -0.5]]
+    batch = rollouts("1100", logps=logps)
+    shaped = Ucpo(tau=0.2).advantages(batch, torch.tensor([[1.0, 1.0, -1.0, -1.0]]))
+    q = torch.softmax(torch.tensor([-1.0, -3.0]), 0)
+    w = 0.8 / 2 + 0.2 * (1 / q) / (1 / q).sum()
+    assert torch.allclose(shaped[0, :2], 2 * w)
+    assert shaped[0, :2].sum() == pytest.approx(2.0)
+    assert shaped[0, 2:].tolist() == [-1.0, -1.0]
+
+
+def test_the_placebo_is_the_same_for_equal_answers_and_centred(rollouts) -> None:
+    batch = rollouts("1000", answers=[["7", "7", "9", "8"]])
+    shaped = Placebo(weight=0.5).advantages(batch, torch.zeros(1, 4))
+    assert shaped[0, 0] == shaped[0, 1] != shaped[0, 2]
+    assert shaped.sum() == pytest.approx(0.0, abs=1e-6)
+    other = Placebo(weight=0.5, seed=1).advantages(batch, torch.zeros(1, 4))
+    assert not torch.allclose(shaped, other)

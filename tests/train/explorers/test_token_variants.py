@@ -1,0 +1,82 @@
+"""The variants that act on tokens, against values worked by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers.clip_cov import ClipCov
+from offleash.train.explorers.covariance import token_covariance
+from offleash.train.explorers.entropy_advantage import EntropyAdvantage
+from offleash.train.explorers.kl_cov import KlCov
+
+
+def trainer(**args: int) -> SimpleNamespace:
+    settings = {"seed": 3, "gradient_accumulation_steps": 1, "steps_per_generation": 2, "num_iterations": 1, **args}
+    accelerator = SimpleNamespace(process_index=0)
+    return SimpleNamespace(
+        args=SimpleNamespace(**settings), _step=0, accelerator=accelerator, epsilon_high=0.2, epsilon_low=0.2
+    )
+
+
+def test_covariance_is_that_of_the_unmasked_tokens(tokens) -> None:
+    batch = tokens([[1.0, 1.0], [-1.0, -1.0]], [[-1.0, -3.0], [-2.0, -9.0]], mask=[[1.0, 1.0], [1.0, 0.0]])
+    cov = token_covariance(batch)
+    a, lp = torch.tensor([1.0, 1.0, -1.0]), torch.tensor([-1.0, -3.0, -2.0])
+    expected = (a - a.mean()) * (lp - lp.mean())
+    assert cov[batch.mask_bt.bool()].tolist() == pytest.approx(expected.tolist())
+    assert cov[1, 1].isnan()
+
+
+def test_the_mean_covariance_is_numpys(tokens) -> None:
+    a, lp = torch.randn(3, 4), -torch.rand(3, 4)
+    cov = token_covariance(tokens(a.tolist(), lp.tolist()))
+    joint = torch.cov(torch.stack([a.flatten(), lp.flatten()]), correction=0)
+    assert cov.mean().item() == pytest.approx(joint[0, 1].item(), abs=1e-6)
+
+
+def test_entropy_raises_an_advantage_by_at_most_a_part_of_it(tokens) -> None:
+    batch = tokens([[1.0, 1.0, -1.0, 0.0]], [[-1.0] * 4], entropies=[[0.5, 9.0, 9.0, 9.0]])
+    assert EntropyAdvantage(alpha=0.4, kappa=2.0).token_advantages(batch).tolist()[0] == pytest.approx(
+        [1.2, 1.5, -0.5, 0.0]
+    )
+
+
+def test_clip_cov_leaves_out_as_many_as_asked_and_only_from_the_band(tokens) -> None:
+    a, lp = torch.randn(20, 10) * 2, -torch.rand(20, 10) * 4
+    batch = tokens(a.tolist(), lp.tolist())
+    explorer = ClipCov(ratio=0.02, low=1.0, high=5.0)
+    explorer.attach(trainer())
+    out = explorer.token_advantages(batch) != batch.advantages_bt
+    cov = token_covariance(batch)
+    assert int(out.sum()) == 4
+    assert bool(((cov[out] > 1) & (cov[out] < 5)).all())
+    again = ClipCov(ratio=0.02)
+    again.attach(trainer(seed=4))
+    assert not torch.equal(again.token_advantages(batch) != batch.advantages_bt, out)
+
+
+def test_clip_cov_counts_no_token_that_the_ratio_clips_anyway(tokens) -> None:
+    batch = tokens([[2.0, -2.0]], [[-1.0, -3.0]], old=[[-2.0, -3.0]])  # cov is 2 for both; the first has ratio e
+    explorer = ClipCov(ratio=1.0)
+    explorer.attach(trainer())
+    assert explorer.token_advantages(batch).tolist() == [[2.0, 0.0]]
+
+
+def test_kl_cov_pulls_the_tokens_of_highest_covariance_back_to_the_old_policy(tokens) -> None:
+    batch = tokens([[1.0, 1.0], [-1.0, -1.0]], [[-1.0, -3.0], [-2.0, -2.5]], old=[[-1.5, -3.0], [-2.0, -2.0]])
+    explorer = KlCov(ratio=0.5, weight=2.0)
+    cov = token_covariance(batch).flatten()
+    loss = explorer.extra_loss(batch, None)
+    assert loss is not None
+    loss.backward()
+    top = set(cov.topk(2).indices.tolist())
+    gradient = batch.logps_bt.grad.flatten() * 4 / 2.0
+    sign = (batch.logps_bt.detach() - batch.old_logps_bt).sign().flatten()
+    assert [g if i in top else 0.0 for i, g in enumerate(sign.tolist())] == gradient.tolist()
+
+
+def test_kl_cov_refuses_to_do_nothing() -> None:
+    with pytest.raises(ConfigError, match="one update per rollout"):
+        KlCov().attach(trainer(steps_per_generation=1))

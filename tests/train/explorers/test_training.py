@@ -1,0 +1,158 @@
+"""Every variant in a real trainer: it trains, it survives a resume, and it leaves stock TRL alone where it should."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers import EXPLORERS, Explorer, find_explorer, load_explorers
+from offleash.train.trainer import normalised
+
+TWO_UPDATES = {"per_device_train_batch_size": 16, "steps_per_generation": 2, "max_steps": 6, "save_steps": 2}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "pass_at_k": {"k": 2},
+    "pkpo": {"k": 2},
+    "clip_cov": {"ratio": 0.05, "low": 0.0},
+    "kl_cov": {"ratio": 0.1},
+    "anchor": {"problems": 8, "k": 4, "batch": 4},
+    "seeding": {"problems": 16, "k": 4},
+    "reference_reset": {"every": 2},
+}
+SETTINGS: dict[str, dict[str, Any]] = {"kl_cov": TWO_UPDATES}
+
+
+@pytest.fixture
+def trained(make_trainer, trajectory):
+    """The trajectory of a run: built and trained at once, as the seed is set when a trainer is built."""
+
+    def run(name: str, explorers: list[Explorer] | None, **settings: Any) -> Any:
+        trainer = make_trainer(name, explorers, **settings)
+        trainer.train()
+        return trajectory(trainer)
+
+    return run
+
+
+def build(name: str) -> list[Explorer]:
+    return load_explorers({name: ARGUMENTS.get(name, {})})
+
+
+@pytest.mark.parametrize("name", EXPLORERS)
+def test_a_resumed_run_has_the_trajectory_of_one_that_was_not_interrupted(
+    name: str, make_trainer, trained, trajectory, tmp_path: Path
+) -> None:
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, **SETTINGS.get(name, {})}
+    rows = trained("whole", build(name), **settings)
+    assert len(rows) == 3  # rollouts
+    assert all(torch.isfinite(torch.tensor(row["grad_norm"])) for row in rows)
+    at = settings["save_steps"]
+    resumed = make_trainer("whole", build(name), **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{at}"))
+    assert trajectory(resumed) == rows
+
+
+def test_without_explorers_and_with_the_identity_the_trajectory_is_stock_trls(trained) -> None:
+    stock, none, identity = trained("stock", None), trained("none", []), trained("identity", [Explorer()])
+    assert none == stock
+    assert [{k: v for k, v in row.items() if not k.startswith("explorer/")} for row in identity] == stock
+    assert all(row["explorer/advantage_change_abs"] == 0 for row in identity)
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_our_normalisation_is_trls(scale: str, make_trainer) -> None:
+    """Fails if TRL changes how it turns rewards into advantages."""
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    class Watch(Explorer):
+        def advantages(self, rollouts: Any, advantages_pg: torch.Tensor) -> torch.Tensor:
+            seen.append((rollouts.rewards_pg, advantages_pg))
+            return advantages_pg
+
+    make_trainer("run", [Watch()], scale_rewards=scale, max_steps=2).train()
+    for rewards_pg, advantages_pg in seen:
+        assert torch.allclose(normalised(rewards_pg, scale), advantages_pg, atol=1e-6)
+        assert rewards_pg.std() > 0
+
+
+class Shift(Explorer):
+    """Ten times the advantage, by whole rollouts or by tokens."""
+
+    def __init__(self, by_token: bool) -> None:
+        self.by_token = by_token
+
+    def advantages(self, rollouts: Any, advantages_pg: torch.Tensor) -> torch.Tensor:
+        return advantages_pg if self.by_token else 10 * advantages_pg
+
+    def token_advantages(self, tokens: Any) -> torch.Tensor:
+        return 10 * tokens.advantages_bt if self.by_token else tokens.advantages_bt
+
+
+def test_advantages_given_per_rollout_and_per_token_give_the_same_steps(trained) -> None:
+    by_rollout, by_token = (trained(str(way), [Shift(way)], max_steps=2) for way in (False, True))
+    norms = [row["grad_norm"] for row in by_rollout]
+    assert norms == pytest.approx([row["grad_norm"] for row in by_token])
+    assert norms[0] != pytest.approx(trained("plain", [], max_steps=2)[0]["grad_norm"])
+
+
+class Entropy(Explorer):
+    """TRL's own entropy bonus, written as an extra loss."""
+
+    def extra_loss(self, tokens: Any, model: Any) -> torch.Tensor:
+        return -0.05 * (tokens.entropies_bt * tokens.mask_bt).sum() / tokens.mask_bt.sum()
+
+
+def test_an_extra_loss_enters_the_gradient_as_trls_own_entropy_bonus_does(trained) -> None:
+    ours, theirs = trained("ours", [Entropy()], max_steps=2), trained("theirs", None, max_steps=2, entropy_coef=0.05)
+    pairs = zip(ours, theirs, strict=True)
+    assert all(a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-5) for a, b in pairs)
+
+
+class Policy(Explorer):
+    """The policy loss once more, through token_mean."""
+
+    def extra_loss(self, tokens: Any, model: Any) -> torch.Tensor:
+        ratio = torch.exp(tokens.logps_bt - tokens.old_logps_bt)
+        return tokens.token_mean(-ratio * tokens.advantages_bt)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo"])
+def test_token_mean_averages_as_trl_does_for_every_loss_type(loss_type: str, trained) -> None:
+    """Without KL the policy loss is all there is: twice the loss, twice the gradient. Accumulated over two batches."""
+    settings = {"beta": 0.0, "max_steps": 1, "loss_type": loss_type, "max_grad_norm": 1e9}
+    settings |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
+    plain, twice = trained("plain", [], **settings), trained("twice", [Policy()], **settings)
+    assert twice[0]["grad_norm"] == pytest.approx(2 * plain[0]["grad_norm"], rel=1e-4)
+
+
+ADVANTAGE_VARIANTS = [n for n in EXPLORERS if n not in ("anchor", "seeding", "kl_cov", "clip_cov")]
+
+
+@pytest.mark.parametrize("name", ADVANTAGE_VARIANTS)
+def test_no_bonus_tells_the_rollouts_of_an_all_right_group_apart(name: str, rollouts, make_trainer) -> None:
+    from offleash.train.trainer import ExploringTrainer
+
+    explorer = find_explorer(name)(**ARGUMENTS.get(name, {}))
+    batch = rollouts("1111", "11x1", answers=[["7", "7", "8", "9"]] * 2, logps=[[-1.0, -2.0, -0.1, -5.0]] * 2)
+    trainer = ExploringTrainer.__new__(ExploringTrainer)
+    trainer.explorers, trainer.scale_rewards, trainer._metrics = [explorer], "group", _Metrics()
+    shaped = trainer._advantages(batch, torch.zeros(2, 4))
+    assert shaped[0].std() == 0
+    assert shaped[1, [0, 1, 3]].std() == 0
+    assert shaped[1, 2] == 0  # the verifier failed: no signal
+
+
+class _Metrics(dict[str, Any]):
+    def __missing__(self, key: str) -> Any:
+        self[key] = _Metrics() if key == "train" else []
+        return self[key]
+
+
+def test_an_explorer_of_ones_own_is_named_by_its_path_and_its_arguments_are_checked() -> None:
+    (mine,) = load_explorers({f"{__name__}:Shift": {"by_token": True}})
+    assert isinstance(mine, Shift)
+    with pytest.raises(ConfigError, match="its arguments are: by_token"):
+        load_explorers({f"{__name__}:Shift": {"size": 3}})
+    with pytest.raises(ConfigError, match="did you mean pass_at_k"):
+        load_explorers({"pass_at": {}})

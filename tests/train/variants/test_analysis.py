@@ -1,0 +1,146 @@
+"""Verdicts: rarely wrong where nothing differs, found where something does, nothing claimed without its controls."""
+
+import math
+
+import numpy as np
+import pytest
+
+from offleash.eval.errors import ConfigError
+from offleash.train.variants.analysis import analyse, at_equal_pass
+from offleash.train.variants.results import Measured
+
+CONTROLS = {"plain": (0.5, -0.2), "placebo": (0.5, -0.2), "low_lr": (0.5, -0.2)}
+
+
+def words(analysis):
+    return {variant.name: variant.verdict.word for variant in analysis.variants}
+
+
+def test_where_nothing_differs_better_is_said_in_less_than_one_family_of_twenty(make_runs):
+    """Margin 1: only NSCR decides, which is the harder case. A test without any correction fails this bound."""
+    rng, families = np.random.default_rng(3), 120
+    truth = {**CONTROLS, **{f"v{i}": (0.5, -0.2) for i in range(4)}}
+    wrong = naive = 0
+    for _ in range(families):
+        analysis = analyse(make_runs(truth, 5, rng), margin=1.0)
+        wrong += "better" in words(analysis).values()
+        naive += any(v.against["plain"]["nscr"].p < 0.05 for v in analysis.variants if not v.is_control)
+    assert wrong / families <= 0.05
+    assert naive / families > 0.08
+
+
+def test_the_correction_alone_holds_the_family_wise_rate(make_runs):
+    rng, families = np.random.default_rng(4), 200
+    truth = {"plain": (0.5, -0.2), **{f"v{i}": (0.5, -0.2) for i in range(4)}}
+    wrong = sum(
+        any(v.holm_p["nscr"] < 0.05 for v in analyse(make_runs(truth, 4, rng)).variants) for _ in range(families)
+    )
+    assert wrong / families <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / families)
+
+
+def test_a_planted_effect_is_found_and_its_neighbours_are_not_called_better(make_runs):
+    rng, found = np.random.default_rng(5), 0
+    truth = {**CONTROLS, "good": (0.51, -0.05), "same": (0.5, -0.2), "costly": (0.40, -0.05)}
+    for _ in range(40):
+        verdicts = words(analyse(make_runs(truth, 5, rng, noise=0.01), margin=0.02))
+        found += verdicts["good"] == "better"
+        assert verdicts["costly"] == "no"
+        assert verdicts["plain"] == verdicts["placebo"] == verdicts["low_lr"] == "control"
+    assert found >= 36
+
+
+def test_what_a_lower_learning_rate_does_as_well_is_not_better(make_runs):
+    truth = {**CONTROLS, "low_lr": (0.5, -0.05), "good": (0.5, -0.05)}
+    analysis = analyse(make_runs(truth, 5, np.random.default_rng(0), noise=0.01), margin=0.03)
+    verdict = analysis.variants[-1].verdict
+    assert verdict.word == "no"
+    assert verdict.why == "NSCR not above low_lr"
+
+
+def test_without_placebo_the_question_stays_open(make_runs):
+    truth = {"plain": (0.5, -0.2), "low_lr": (0.5, -0.2), "good": (0.5, 0.1)}
+    analysis = analyse(make_runs(truth, 5, np.random.default_rng(0), noise=0.01), margin=0.05)
+    verdict = analysis.variants[-1].verdict
+    assert verdict.word == "open"
+    assert "placebo" in verdict.why
+    assert any("placebo not in this sweep" in text for text in analysis.warnings)
+    assert verdict.escapes
+    assert verdict.escapes_surely
+
+
+def test_escaping_surely_needs_the_interval_and_both_need_pass_at_1():
+    def runs(variant, passed, *nscr):
+        return [run((passed + s / 1000, value), variant=variant, seed=s) for s, value in enumerate(nscr)]
+
+    plain = runs("plain", 0.5, -0.2, -0.21, -0.19)
+    others = [*runs("barely", 0.5, -0.02, 0.0, 0.05), *runs("surely", 0.5, 0.1, 0.11, 0.12)]
+    others += runs("costly", 0.3, 0.1, 0.11, 0.12)
+    verdicts = {v.name: v.verdict for v in analyse([*plain, *others]).variants}
+    assert {name: (v.escapes, v.escapes_surely) for name, v in verdicts.items()} == {
+        "plain": (False, False),
+        "barely": (True, False),
+        "surely": (True, True),
+        "costly": (False, False),
+    }
+
+
+def test_one_seed_gives_no_p_and_no_verdict_and_says_so(make_runs):
+    analysis = analyse(make_runs({**CONTROLS, "good": (0.6, 0.3)}, 1, np.random.default_rng(0)))
+    good = analysis.variants[-1]
+    assert good.verdict.word == "open"
+    assert "fewer than 2 seeds" in good.verdict.why
+    assert math.isnan(good.against["plain"]["nscr"].p)
+    assert any("single seed" in text for text in analysis.warnings)
+
+
+def test_seeds_are_paired_where_they_are_the_same_and_welch_is_taken_otherwise(make_runs):
+    runs = make_runs({**CONTROLS, "a": (0.5, -0.1)}, 4, np.random.default_rng(0))
+    methods = {m.against["plain"]["nscr"].method for m in analyse(runs).variants if "plain" in m.against}
+    assert methods == {"paired"}
+    fewer = [run for run in runs if (run.variant, run.seed) != ("a", 2)]
+    *_, a = analyse(fewer).variants
+    assert a.against["plain"]["nscr"].method == "welch"
+    assert a.seeds == (0, 1, 3)
+    shuffled = analyse(runs[::-1]).variants
+    assert shuffled[0].name == "plain"
+    assert {v.name: v.against for v in shuffled} == {v.name: v.against for v in analyse(runs).variants}
+
+
+def run(*points, variant="plain", seed=0):
+    series = tuple({"pass_at_1": p, "nscr": n} for p, n in points)
+    return Measured(variant, seed, tuple(range(len(points))), series)
+
+
+def test_early_stop_is_interpolated_at_the_first_crossing():
+    plain = run((0.2, 0.0), (0.4, -0.1), (0.3, -0.3), (0.6, -0.4))
+    assert at_equal_pass(plain, 0.3) == pytest.approx({"pass_at_1": 0.3, "nscr": -0.05})
+    assert at_equal_pass(plain, 0.5)["nscr"] == pytest.approx(-0.3 - 0.1 * 2 / 3)
+    assert at_equal_pass(plain, 0.2)["nscr"] == 0.0
+    assert at_equal_pass(plain, 0.61) is None
+    assert at_equal_pass(plain, 0.19) is None
+
+
+def test_a_variant_that_is_plain_stopped_early_shows_no_gain_over_it():
+    plain = [run((0.2, 0.0), (0.4, -0.1), (0.6, -0.4), seed=s) for s in range(3)]
+    early = [run((0.2, 0.0), (0.4, -0.1), variant="early", seed=s) for s in range(3)]
+    beyond = [run((0.2, 0.0), (0.9, -0.1), variant="beyond", seed=s) for s in range(3)]
+    _, one, two = analyse([*plain, *early, *beyond]).variants
+    assert one.against["plain"]["nscr"].estimate.value == pytest.approx(0.3)
+    assert one.early_stop.differences["nscr"].estimate.value == pytest.approx(0.0)
+    assert one.early_stop.estimates["nscr"].n == 3
+    assert two.early_stop is None
+
+
+def test_other_last_steps_and_settings_without_effect_are_warned_of(make_runs):
+    rng = np.random.default_rng(0)
+    runs = make_runs({"plain": (0.5, -0.2)}, 2, rng)
+    twins = [Measured("twin", r.seed, r.steps, r.series) for r in runs]
+    short = [Measured("short", s, (70,), ({"pass_at_1": 0.4, "nscr": -0.1 * s},)) for s in range(2)]
+    text = " ".join(analyse([*runs, *twins, *short]).warnings)
+    assert "twin gave exactly plain's numbers" in text
+    assert "plain 100, twin 100, short 70" in text
+
+
+def test_plain_is_needed(make_runs):
+    with pytest.raises(ConfigError, match="no run of plain"):
+        analyse(make_runs({"a": (0.5, 0.0)}, 2, np.random.default_rng(0)))

@@ -1,0 +1,63 @@
+"""Read back by TensorBoard's own HParams backend."""
+
+import pytest
+from tensorboard import context
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams.backend_context import Context
+from tensorboard.plugins.hparams.list_session_groups import Handler
+
+from offleash.train.variants.hparams import write_hparams
+from offleash.train.variants.overlays import Overlay
+from offleash.train.variants.results import METRICS
+
+
+@pytest.fixture
+def page(tmp_path, full_sweep):
+    """The experiment and the session groups that the page would show."""
+    settings = {"pass_at_k": {"explorer": {"pass_at_k": {"k": 4}}}, "low_lr": {"learning_rate": 1e-5, "bf16": True}}
+    names = list(dict.fromkeys(run.variant for run in full_sweep.runs if "<" not in run.variant))
+    runs = [run for run in full_sweep.runs if run.variant in names]
+    overlays = [Overlay(name, None, settings.get(name, {})) for name in names]
+    for _ in range(2):  # a second report replaces the first
+        write_hparams(tmp_path / "tensorboard", runs, overlays)
+    events = EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
+    events.Reload()
+    backend = Context(TBContext(data_provider=MultiplexerDataProvider(events, str(tmp_path)), logdir=str(tmp_path)))
+    request = context.RequestContext()
+    metadata = backend.hparams_metadata(request, "")
+    experiment = backend.experiment_from_metadata(
+        request, "", True, metadata, backend.hparams_from_data_provider(request, "", 0)
+    )
+    asked = api_pb2.ListSessionGroupsRequest(start_index=0, slice_size=100)
+    for info in experiment.hparam_infos:
+        asked.col_params.add(hparam=info.name)
+    for info in experiment.metric_infos:
+        asked.col_params.add(metric=info.name)
+    for status in ("STATUS_SUCCESS", "STATUS_RUNNING", "STATUS_UNKNOWN", "STATUS_FAILURE"):
+        asked.allowed_statuses.append(api_pb2.Status.Value(status))
+    groups = Handler(request, backend, "", asked).run().session_groups
+    return experiment, {group.name: group for group in groups}, runs
+
+
+def test_the_page_has_the_columns_of_every_overlay_and_a_row_for_each_run(page):
+    experiment, groups, runs = page
+    names = {info.name for info in experiment.hparam_infos}
+    assert names == {"variant", "seed", "explorer.pass_at_k.k", "learning_rate", "bf16"}
+    assert {info.name.tag for info in experiment.metric_infos} == {f"variants/{key}" for key in METRICS}
+    assert set(groups) == {f"{run.variant}-seed-{run.seed}" for run in runs}
+
+
+def test_a_row_has_the_settings_of_its_run_and_its_last_metrics(page):
+    _, groups, runs = page
+    row = groups["pass_at_k-seed-1"]
+    assert row.hparams["variant"].string_value == "pass_at_k"
+    assert row.hparams["seed"].number_value == 1
+    assert row.hparams["explorer.pass_at_k.k"].number_value == 4
+    assert groups["low_lr-seed-0"].hparams["learning_rate"].number_value == 1e-5
+    (run,) = (run for run in runs if (run.variant, run.seed) == ("pass_at_k", 1))
+    shown = {value.name.tag: value for value in row.metric_values}
+    assert shown["variants/nscr"].value == pytest.approx(run.last["nscr"], rel=1e-6)
+    assert shown["variants/nscr"].training_step == 100

@@ -1,0 +1,86 @@
+"""The numbers of the analysis reach every format; nothing a name holds can act there."""
+
+import json
+import math
+from html.parser import HTMLParser
+
+import pytest
+
+from offleash.eval.report.numbers import estimate, share
+from offleash.train.variants.analysis import analyse
+from offleash.train.variants.record import json_report
+from offleash.train.variants.report import html_report, markdown_report, text_report
+from offleash.train.variants.results import METRICS
+from offleash.train.variants.tables import tables
+
+
+@pytest.fixture(scope="module")
+def analysis(full_sweep):
+    return analyse(full_sweep.runs)
+
+
+@pytest.fixture(scope="module")
+def page(full_sweep, analysis):
+    return html_report(full_sweep, analysis)
+
+
+def test_the_first_table_has_each_variant_with_its_verdict_and_interval(full_sweep, analysis):
+    table = tables(full_sweep, analysis)[0]
+    rows = {row[0]: row for row in table.rows}
+    assert list(rows)[:3] == ["base", "plain (control)", "low_lr (control)"]
+    for variant in analysis.variants:
+        row = rows[f"{variant.name} (control)" if variant.is_control else variant.name]
+        assert row[table.header.index("verdict")] == variant.verdict.word
+        assert row[table.header.index("NSCR")] == estimate(variant.estimates["nscr"])
+    focal = next(v for v in analysis.variants if v.name == "pass_at_k")
+    at = table.header.index("plain at equal pass@1")
+    assert rows["pass_at_k"][at] == share(focal.early_stop.estimates["nscr"].value)
+
+
+def test_every_table_has_cells_for_its_header(full_sweep, analysis):
+    for table in tables(full_sweep, analysis):
+        assert {len(row) for row in table.rows} == {len(table.header)}, table.name
+
+
+@pytest.mark.parametrize("name", ["text", "markdown", "html"])
+def test_every_format_tells_verdicts_missing_runs_and_what_words_mean(name, page, full_sweep, analysis):
+    written = {"text": text_report(full_sweep, analysis), "markdown": markdown_report(full_sweep, analysis)}
+    text = " ".join({**written, "html": page}[name].split())
+    assert "1 of 4 variants better" in text
+    assert "focal seed 3" in text
+    assert "out of memory" in text
+    assert "better: NSCR is above" in text.replace("&#58;", ":")
+
+
+def test_a_hostile_name_is_text_on_the_page(page):
+    class Tags(HTMLParser):
+        found: set[str] = set()  # noqa: RUF012
+
+        def handle_starttag(self, tag, attrs):
+            self.found.add(tag)
+
+    parser = Tags()
+    parser.feed(page)
+    assert "b" not in parser.found
+    assert "script" not in parser.found
+    assert "&lt;b&gt;wild" in page
+    assert "default-src 'none'" in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_json_has_the_documented_keys_and_no_nan(full_sweep, analysis):
+    record = json.loads(json_report(full_sweep, analysis))
+    assert set(record) == {
+        *("format", "k", "base_pool", "margin", "confidence", "warnings", "missing", "base", "variants", "runs"),
+    }
+    plain, low_lr, *_ = record["variants"]
+    assert set(plain["estimates"]) == set(METRICS)
+    assert plain["against"].keys() == {"placebo", "low_lr"}
+    difference = low_lr["against"]["plain"]["nscr"]
+    assert set(difference) == {"value", "low", "high", "n", "floor", "p", "method"}
+    ours = analysis.variants[1].against["plain"]["nscr"]
+    assert difference["p"] == ours.p
+    assert low_lr["holm_p"]["nscr"] is None
+    assert math.isnan(analysis.variants[1].holm_p["nscr"])
+    assert len(record["runs"]) == 21
+    assert record["runs"][0]["steps"] == [0, 50, 100]

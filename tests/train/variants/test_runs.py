@@ -1,0 +1,129 @@
+"""What a sweep is made of, and what it refuses before anything runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from offleash.eval.errors import ConfigError
+from offleash.train.config import load_recipe
+from offleash.train.variants.overlays import find_overlays
+from offleash.train.variants.results import read_sweep
+from offleash.train.variants.runs import plan, record_failure, record_start, require_unchanged
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "base.yaml").write_text("task: countdown\nlearning_rate: 1.0e-4\noutput_dir: elsewhere\n")
+    (tmp_path / "hot.yaml").write_text("learning_rate: 2.0e-3\n")
+    (tmp_path / "guided.yaml").write_text("explorer: {pass_at_k: {k: 4}}\n")
+    return tmp_path
+
+
+def make(files, names=("hot.yaml",), seeds=(0, 1), extra=()):
+    overlays = find_overlays([str(files / name) for name in names])
+    return plan(files / "base.yaml", overlays, seeds, files / "out", extra)
+
+
+def test_plain_comes_first_and_every_seed_is_finished_before_the_next(files):
+    runs = make(files, ("hot.yaml", "guided.yaml"), (100, 101))
+    names = ["plain", "hot", "guided"]
+    assert [run.name for run in runs] == [f"{name} seed {seed}" for seed in (100, 101) for name in names]
+    assert runs[1].folder == files / "out" / "hot" / "seed-100"
+    assert make(files, ("hot.yaml",))[0].overlay.name == "plain"
+
+
+def test_the_training_command_understands_the_words(files):
+    run = make(files, extra=("--model_name_or_path", "lab", "--use_cpu", "true", "--bf16", "false"))[3]
+    recipe = load_recipe(run.words)
+    assert recipe.training.learning_rate == 2e-3
+    assert recipe.training.seed == 1
+    assert recipe.training.output_dir == str(run.folder)
+    assert recipe.run.monitor_base_pools == str(files / "out" / "base-pools")
+    assert recipe.run.resume
+
+
+def test_an_unknown_name_two_of_one_name_and_a_file_without_keys_are_refused(files):
+    with pytest.raises(ConfigError, match="no variant 'nothing'"):
+        find_overlays(["nothing"])
+    (files / "other").mkdir()
+    (files / "other" / "hot.yaml").write_text("beta: 0.1\n")
+    with pytest.raises(ConfigError, match="two variants are called 'hot'"):
+        find_overlays([str(files / "hot.yaml"), str(files / "other" / "hot.yaml")])
+    (files / "empty.yaml").write_text("# nothing\n")
+    with pytest.raises(ConfigError, match="keys and values"):
+        find_overlays([str(files / "empty.yaml")])
+
+
+@pytest.mark.parametrize("word", ["--seed", "--output_dir=x", "--explorer", "--explorer.k", "--config"])
+def test_flags_that_the_sweep_decides_are_refused(files, word):
+    with pytest.raises(ConfigError, match="the sweep itself decides"):
+        make(files, extra=(word, "1"))
+
+
+def test_a_flag_that_would_undo_a_variant_is_refused(files):
+    with pytest.raises(ConfigError, match="--learning_rate after `--` would undo what the variant hot sets"):
+        make(files, extra=("--learning_rate", "1e-3"))
+
+
+def test_a_recipe_with_an_explorer_is_no_plain(files):
+    (files / "base.yaml").write_text("explorer: {focal: {}}\n")
+    with pytest.raises(ConfigError, match="plain would not be plain"):
+        make(files)
+
+
+def test_changed_settings_are_refused_and_named(files):
+    first = make(files)[1]
+    record_start(first)
+    require_unchanged(make(files)[1])
+    (files / "hot.yaml").write_text("learning_rate: 3.0e-3\n")
+    with pytest.raises(ConfigError, match=r"overlay.learning_rate was 0.002, now 0.003"):
+        require_unchanged(make(files)[1])
+    (files / "hot.yaml").write_text("learning_rate: 2.0e-3\n")
+    with pytest.raises(ConfigError, match="flags was"):
+        require_unchanged(make(files, extra=("--max_steps", "5"))[1])
+    (files / "base.yaml").write_text("task: countdown\nlearning_rate: 1.0e-4\noutput_dir: another\n")
+    require_unchanged(make(files)[1])  # the sweep sets output_dir itself
+
+
+def test_a_folder_of_something_else_is_refused(files):
+    run = make(files)[0]
+    run.folder.mkdir(parents=True)
+    (run.folder / "recipe.yaml").write_text("x")
+    with pytest.raises(ConfigError, match="no sweep began"):
+        require_unchanged(run)
+
+
+def measured(folder: Path, pool: str, passed: float) -> None:
+    metrics = {"pass_at_k/1": passed, "support/unit/nscr": -0.1, "support/unit/ndr": None}
+    record = {"k": 12, "token_entropy": "entropy/token_T1", "base_pool": pool, "base": {"pass_at_k/8": 0.5}}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "support.json").write_text(json.dumps({**record, "steps": {"0": metrics, "10": metrics, "9": metrics}}))
+    (folder / "final").mkdir()
+
+
+def test_ended_runs_are_read_and_the_others_are_named_with_their_reason(files):
+    runs = make(files)
+    for run in runs[:2]:
+        measured(run.folder, "/pools/one", 0.4)
+    record_start(runs[2])
+    record_failure(runs[2], 2, ["first", "offleash: error: no such key"])
+    sweep = read_sweep(runs)
+    assert [run.steps for run in sweep.runs] == [(0, 9, 10)] * 2
+    assert sweep.runs[0].last["pass_at_1"] == 0.4
+    assert sweep.runs[0].last["ndr"] != sweep.runs[0].last["ndr"]
+    assert sweep.base["pass_at_top"] == 0.5
+    assert sweep.missing == {
+        "plain seed 1": "failed with status 2: offleash: error: no such key",
+        "hot seed 1": "not begun",
+    }
+
+
+def test_runs_measured_against_other_pools_are_not_compared(files):
+    runs = make(files)
+    for run, pool in zip(runs[:2], ("/pools/one", "/pools/two"), strict=True):
+        measured(run.folder, pool, 0.4)
+    with pytest.raises(ConfigError, match="plain seed 0 was measured against the base pool one"):
+        read_sweep(runs)
+    with pytest.raises(ConfigError, match="nothing to report"):
+        read_sweep(runs[2:])

@@ -1,0 +1,185 @@
+"""Real processes: a stand-in for training that takes no time, then the real command on the lab, killed and resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offleash.eval.cli import main
+from offleash.eval.errors import ConfigError
+from offleash.train.variants.overlays import find_overlays
+from offleash.train.variants.runs import plan
+from offleash.train.variants.sweep import run_sweep
+
+STAND_IN = """
+import json, pathlib, sys, time
+words = sys.argv[1:]
+folder = pathlib.Path(words[words.index("--output_dir") + 1])
+diary = folder.parents[1] / "diary.txt"
+def note(what):
+    with diary.open("a") as file:
+        file.write(f"{what} {folder.parent.name}\\n")
+note("begins")
+if (folder.parents[2] / "fail").exists() and folder.parent.name == "hot":
+    sys.exit("the stand-in fails")
+time.sleep(0.6)
+note("measures")
+metrics = {"pass_at_k/1": 0.25, "support/unit/nscr": -0.125}
+record = {"k": 8, "token_entropy": "e", "base_pool": "pool", "base": {}, "steps": {"0": metrics}}
+(folder / "support.json").write_text(json.dumps(record))
+while (folder.parents[2] / "hang").exists():
+    time.sleep(0.05)
+(folder / "final").mkdir()
+note("ends")
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    (tmp_path / "base.yaml").write_text("task: countdown\n")
+    for name in ("hot", "cold"):
+        (tmp_path / f"{name}.yaml").write_text("learning_rate: 2.0e-3\n")
+    overlays = find_overlays([str(tmp_path / f"{name}.yaml") for name in ("hot", "cold")])
+    runs = plan(tmp_path / "base.yaml", overlays, [0], tmp_path / "out", [])
+    return runs, tmp_path / "out", (sys.executable, str(tmp_path / "stand_in.py"))
+
+
+def diary(out: Path) -> list[str]:
+    return (out / "diary.txt").read_text().splitlines()
+
+
+def test_the_first_run_draws_the_base_alone_and_ended_runs_are_left_alone(sweep, capfd):
+    runs, out, launch = sweep
+    assert run_sweep(runs, out, launch, jobs=3) == []
+    told = diary(out)
+    assert told[:2] == ["begins plain", "measures plain"]
+    begun = [i for i, line in enumerate(told) if line.startswith("begins")]
+    assert begun[2] < told.index("measures hot")  # then hot and cold run side by side
+    assert run_sweep(runs, out, launch) == []
+    assert diary(out) == told
+    said = capfd.readouterr().err
+    assert "hot seed 0: ended in 0:0" in said
+    assert "pass@1 .250, NSCR -.125" in said
+    assert "3 of 3 runs have ended already" in said
+
+
+def test_a_failed_run_is_told_of_and_tried_again_and_the_others_go_on(sweep, capfd):
+    runs, out, launch = sweep
+    (out.parent / "fail").touch()
+    assert [run.name for run in run_sweep(runs, out, launch)] == ["hot seed 0"]
+    said = capfd.readouterr().err
+    assert "hot seed 0: FAILED" in said
+    assert "the stand-in fails" in said
+    assert [run.has_ended for run in runs] == [True, False, True]
+    assert json.loads((runs[1].folder / "failed.json").read_text())["status"] == 1
+    (out.parent / "fail").unlink()
+    assert run_sweep(runs, out, launch) == []
+    assert not (runs[1].folder / "failed.json").exists()
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        status = Path(f"/proc/{pid}/status")
+        try:
+            if "State:\tZ" in status.read_text():
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def in_a_process_of_its_own(work: Callable[[], object]) -> int:
+    """A fork: the imports of a sweep take longer than all of this."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return pid
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_run_outlives_its_sweep_and_only_one_sweep_works_in_a_folder(sweep, how):
+    runs, out, launch = sweep
+    runs = runs[:2]
+    (out.parent / "hang").touch()
+    pid = in_a_process_of_its_own(lambda: run_sweep(runs, out, launch, jobs=2))
+    deadline = time.monotonic() + 60
+    while not runs[1].has_begun:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(ConfigError, match="another sweep"):
+        run_sweep(runs, out, launch)
+    working = children(pid)
+    assert len(working) == 2
+    os.kill(pid, how)
+    assert os.waitpid(pid, 0)[1] != 0
+    assert all(gone(run) for run in working)
+    (out.parent / "hang").unlink()
+    assert run_sweep(runs, out, launch) == []
+
+
+def lab_words(place: Path, *more: str) -> list[str]:
+    small = {
+        **{"train_args": '{"split": "train", "n": 32}', "probe_args": '{"split": "probe", "n": 6}'},
+        **{"per_device_train_batch_size": 16, "num_generations": 8, "beta": 0.01, "monitor_k": 8, "monitor_every": 1},
+        **{"monitor_score_k": 4, "monitor_batch_size": 64, "save_steps": 1, "max_steps": 2, "use_cpu": "true"},
+    }
+    flags = [word for key, value in small.items() for word in (f"--{key}", str(value))]
+    overlay = place / "hot.yaml"
+    overlay.write_text("learning_rate: 5.0e-3\n")
+    sweep = ["--config", "lab", "--explorers", str(overlay), "--seeds", "2", "--out", str(place / "out"), *more]
+    return ["variants", *sweep, "--", *flags]
+
+
+@pytest.mark.slow
+def test_a_sweep_of_the_lab_killed_midway_continues_and_is_the_sweep_it_would_have_been(tmp_path, capfd):
+    for name in ("killed", "whole"):
+        (tmp_path / name).mkdir()
+    words = lab_words(tmp_path / "killed", "--jobs", "2")
+    line = [sys.executable, "-m", "offleash.eval.cli", *words]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    moment = tmp_path / "killed" / "out" / "hot" / "seed-0" / "checkpoint-1"
+    deadline = time.monotonic() + 300
+    while not moment.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    killed = tmp_path / "killed" / "out"
+    assert main([*words[:1], "--report-only", *words[1:]]) == 1
+    assert "have no result" in capfd.readouterr().err
+
+    assert main(words) == 0
+    printed = capfd.readouterr()
+    assert "hot seed 1: ended" in printed.err
+    assert "0 of 1 variants better" in printed.out
+    assert main(lab_words(tmp_path / "whole")) == 0
+    ours, theirs = (json.loads((tmp_path / name / "out" / "report.json").read_text()) for name in ("killed", "whole"))
+    assert ours == theirs
+    assert [run["steps"] for run in ours["runs"]] == [[0, 1, 2]] * 4
+    last = {(run["variant"], run["seed"]): run["series"][-1] for run in ours["runs"]}
+    assert last["plain", 0] != last["hot", 0] != last["hot", 1]
+    assert len(list((killed / "base-pools").iterdir())) == 1
+    for name in ("report.md", "report.html", "pareto.png", "pareto.svg", "tradeoffs.svg", "tensorboard/hot-seed-1"):
+        assert (killed / name).exists(), name
+
+    (tmp_path / "killed" / "hot.yaml").write_text("learning_rate: 1.0e-3\n")
+    assert main(words) == 2
+    assert "overlay.learning_rate was 0.005, now 0.001" in capfd.readouterr().err

@@ -1,0 +1,42 @@
+"""The table of explorers by name; one of your own is named by its dotted path, `my_module:MyExplorer`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from offleash.eval.names import build, find
+from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
+
+__all__ = ["EXPLORERS", "Explorer", "Rollouts", "Tokens", "all_right", "find_explorer", "load_explorers"]
+
+EXPLORERS: dict[str, str] = {
+    name: f"offleash.train.explorers.{module}"
+    for name, module in {
+        "identity": "base:Explorer",
+        "pass_at_k": "pass_at_k:PassAtK",
+        "pkpo": "pkpo:Pkpo",
+        "focal": "focal:Focal",
+        "outcome_batch": "outcome_batch:OutcomeBatch",
+        "outcome_ucb": "outcome_ucb:OutcomeUcb",
+        "w_reinforce": "w_reinforce:WReinforce",
+        "unlikeliness": "unlikeliness:Unlikeliness",
+        "ucpo": "ucpo:Ucpo",
+        "clip_cov": "clip_cov:ClipCov",
+        "kl_cov": "kl_cov:KlCov",
+        "entropy_advantage": "entropy_advantage:EntropyAdvantage",
+        "dynamic_sampling": "dynamic_sampling:DynamicSampling",
+        "reference_reset": "reference_reset:ReferenceReset",
+        "anchor": "anchor:Anchor",
+        "seeding": "seeding:Seeding",
+        "placebo": "placebo:Placebo",
+    }.items()
+}
+
+
+def find_explorer(name: str) -> Any:
+    """The class of that name or dotted path."""
+    return find("explorer", name, EXPLORERS)
+
+
+def load_explorers(chosen: Mapping[str, Mapping[str, Any]]) -> list[Explorer]:
+    """One explorer for each name, with its arguments, in the order in which they act."""
+    return [build("explorer", name, find_explorer(name), **arguments) for name, arguments in chosen.items()]

@@ -1,0 +1,150 @@
+"""Base anchoring: what the base got right on training problems is rehearsed, so that the policy does not unlearn it.
+
+DPH-RL (Li et al., arXiv 2509.07430): loss + eta x mean over tokens of correct base samples of a divergence between
+base and policy (`divergence.py`). Here a problem may be both rehearsed and trained on; the paper splits them. `gate` is
+in the manner of PBA (arXiv 2607.20543): only problems that the base seldom solves are anchored. `weighting: unit` is an
+addition of ours: every distinct correct answer is rehearsed as often as any other, the rare ones too.
+
+Cost: `problems` x `k` base samples, once for all runs (`base_samples.py`). In each micro-batch a forward and a backward
+pass of the policy over the rehearsal batch and, but for `nll`, a forward pass of the base, which is the KL reference if
+there is one (`beta > 0`) and a copy of its own otherwise. The base's log-probabilities are computed then, not stored
+for all samples: a run of long completions rehearses a small part of them.
+
+The batch is a function of seed, step and micro-batch: nothing is saved in checkpoints.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import pad
+
+from offleash.callbacks.base import FrozenBase
+from offleash.callbacks.filling import seed_of
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers.base import Explorer, Tokens
+from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights
+from offleash.train.explorers.divergence import DIVERGENCES
+
+__all__ = ["Anchor"]
+
+
+class Rehearsal(NamedTuple):
+    prompt_ids: list[int]
+    completion_ids: list[int]
+
+
+class Anchor(Explorer):
+    """Args:
+    eta: weight of the divergence; 0.01 to 0.05 (forward) and 0.05 to 0.2 (js) in the paper.
+    kind: forward, js or nll.
+    weighting: sample (every correct base sample alike) or unit (every distinct correct answer alike).
+    gate: only problems whose base success rate is at most this.
+    problems: how many training problems, the first ones.
+    k: base samples of each.
+    batch: rehearsal samples in a micro-batch, over all ranks; None takes a quarter of the rollouts in it.
+    """
+
+    def __init__(
+        self,
+        eta: float = 0.05,
+        kind: str = "forward",
+        weighting: str = "sample",
+        gate: float = 1.0,
+        problems: int = 1024,
+        k: int = 32,
+        batch: int | None = None,
+    ) -> None:
+        if kind not in DIVERGENCES:
+            raise ConfigError(f"kind of anchor must be one of {', '.join(DIVERGENCES)}, got {kind!r}")
+        if weighting not in ("sample", "unit"):
+            raise ConfigError(f"weighting of anchor must be sample or unit, got {weighting!r}")
+        if min(problems, k) < 1 or (batch is not None and batch < 1):
+            raise ConfigError("problems, k and batch of anchor must be at least 1")
+        self.eta, self.kind, self.weighting, self.gate = eta, kind, weighting, gate
+        self.problems, self.k, self.batch = problems, k, batch
+        self.samples: list[Rehearsal] = []
+        self.weights = np.zeros(0)
+        self.step, self.micro_batch = -1, 0
+
+    def attach(self, trainer: Any) -> None:
+        super().attach(trainer)
+        self.base = FrozenBase(trainer)
+        trainer.add_callback(AtBegin(self.prepare))
+
+    def prepare(self, step: int) -> None:
+        """Find or draw the base samples to rehearse."""
+        trainer = self.trainer
+        solved = base_solutions(trainer, trainer.verifier.task.problems[: self.problems], self.k, step)
+        chosen = [problem for problem in solved if len(problem.completions) / self.k <= self.gate]
+        if not chosen:
+            raise ConfigError(
+                f"anchor has nothing to rehearse: in {self.k} draws the base solves {len(solved)} of the first "
+                f"{self.problems} training problems, none at a rate of at most {self.gate}; raise problems, k or gate"
+            )
+        self.samples, self.weights = self._rehearsals(chosen), self._weights(chosen)
+        trainer.accelerator.print(
+            f"offleash: anchor: {len(self.samples)} correct base samples of {len(chosen)} training problems"
+        )
+
+    def _rehearsals(self, chosen: list[Solved]) -> list[Rehearsal]:
+        trainer = self.trainer
+        prompts, _, _ = trainer._tokenize_prompts([solved.problem.prompt for solved in chosen])
+        texts = [(prompt, text) for prompt, solved in zip(prompts, chosen, strict=True) for text in solved.completions]
+        completions = completion_ids(trainer, [text for _, text in texts])
+        return [Rehearsal(prompt, ids) for (prompt, _), ids in zip(texts, completions, strict=True)]
+
+    def _weights(self, chosen: list[Solved]) -> np.ndarray:
+        units = [(solved.problem.id, answer) for solved in chosen for answer in solved.answers]
+        return unit_weights(units if self.weighting == "unit" else range(len(units)))
+
+    def extra_loss(self, tokens: Tokens, model: Any) -> torch.Tensor:
+        rows, all_tokens = self._share(tokens.step)
+        inputs = self._inputs(rows)
+        lp_bt = self._logps(model, inputs)
+        lb_bt = lp_bt.detach() if self.kind == "nll" else self._base_logps(inputs)
+        distance = (DIVERGENCES[self.kind](lp_bt, lb_bt) * inputs["mask"]).sum()
+        # Ranks' gradients are averaged: the mean over all ranks' tokens is this rank's sum times the number of ranks.
+        mean = distance * self.trainer.accelerator.num_processes / all_tokens
+        return self.eta * mean / self.trainer.current_gradient_accumulation_steps
+
+    def _share(self, step: int) -> tuple[list[Rehearsal], int]:
+        """This rank's part of the micro-batch's rehearsal, and the completion tokens in all parts."""
+        self.step, self.micro_batch = step, self.micro_batch + 1 if step == self.step else 0
+        ranks, rank = self.trainer.accelerator.num_processes, self.trainer.accelerator.process_index
+        wanted = self.batch or self.trainer.args.per_device_train_batch_size * ranks // 4
+        size = -(-max(wanted, 1) // ranks)
+        rng = np.random.default_rng(seed_of("anchor", self.trainer.args.seed, step, self.micro_batch))
+        drawn = [self.samples[i] for i in rng.choice(len(self.samples), size * ranks, p=self.weights)]
+        return drawn[rank * size :][:size], sum(len(row.completion_ids) for row in drawn)
+
+    def _inputs(self, rows: list[Rehearsal]) -> dict[str, torch.Tensor]:
+        prompts = [torch.tensor(row.prompt_ids) for row in rows]
+        completions = [torch.tensor(row.completion_ids) for row in rows]
+        fill = self.trainer._tokenizer.pad_token_id
+        prompt_ids, prompt_mask = _padded(prompts, fill, "left")
+        ids, mask = _padded(completions, fill, "right")
+        inputs = {
+            "input_ids": torch.cat([prompt_ids, ids], dim=1),
+            "attention_mask": torch.cat([prompt_mask, mask], dim=1),
+            "mask": mask,
+        }
+        return {name: value.to(self.trainer.accelerator.device) for name, value in inputs.items()}
+
+    def _logps(self, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        logps_bt: torch.Tensor = self.trainer._get_per_token_logps_and_entropies(
+            model, inputs["input_ids"], inputs["attention_mask"], inputs["mask"].size(1)
+        )[0]
+        return logps_bt
+
+    def _base_logps(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        trainer = self.trainer
+        checkpointing = disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs)
+        with torch.no_grad(), checkpointing, self.base.scored() as base:
+            return self._logps(base, inputs)
+
+
+def _padded(rows: list[torch.Tensor], fill: int, side: str) -> tuple[torch.Tensor, torch.Tensor]:
+    masks = [torch.ones_like(row) for row in rows]
+    return pad(rows, padding_value=fill, padding_side=side), pad(masks, padding_value=0, padding_side=side)

@@ -1,0 +1,124 @@
+"""What an exploration variant may change about GRPO: one small class, every hook optional.
+
+    class Rare(Explorer):
+        '''Pays right rollouts a little more in groups that have few of them.'''
+
+        def __init__(self, weight: float = 0.1) -> None:
+            self.weight = weight
+
+        def advantages(self, rollouts, advantages_pg):
+            rare_p1 = rollouts.rewards_pg.nanmean(1, keepdim=True) < 0.5
+            return advantages_pg + self.weight * rare_p1 * (rollouts.rewards_pg == 1)
+
+In a recipe: `explorer: {"my_module:Rare": {weight: 0.2}}`. As flags: `--explorer my_module:Rare --explorer.weight 0.2`.
+
+Hooks get the whole generation batch, gathered from all ranks: a rank holds only a part of a group. The true reward
+stays what it is; what a hook adds is logged apart, under `explorer/`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+__all__ = ["Explored", "Explorer", "Rollouts", "Tokens", "all_right"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """A generation batch of all ranks: P problems, G rollouts of each. The same on every rank, on the CPU."""
+
+    step: int
+    problem_ids: tuple[str, ...]
+    rewards_pg: torch.Tensor
+    """The verifier's: 1 correct, 0 wrong, NaN where it failed."""
+    answers_pg: tuple[tuple[str | None, ...], ...]
+    """Normalised; None where a completion has none."""
+    logps_pg: torch.Tensor | None
+    """Mean token log-probability under the policy that drew it. None unless the explorer `needs_logps`."""
+    outside_pg: torch.Tensor
+    """True where a trace from elsewhere stands in for a rollout."""
+
+
+@dataclass(slots=True)
+class Tokens:
+    """What the loss of one local micro-batch is made of: B rows, T tokens."""
+
+    step: int
+    advantages_bt: torch.Tensor
+    logps_bt: torch.Tensor
+    """With gradient; of the policy as it is now."""
+    old_logps_bt: torch.Tensor
+    """Of the policy that drew them: the same, without gradient, at the first update after a rollout."""
+    entropies_bt: torch.Tensor
+    mask_bt: torch.Tensor
+    outside_b: torch.Tensor
+    token_mean: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)
+    """A per-token loss averaged as TRL averages its own under the recipe's `loss_type`."""
+    gather: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)
+    """The values of a one-dimensional tensor on all ranks, one after another; lengths may differ."""
+
+
+Explored = Callable[[list[Any]], tuple[dict[str, Any], Rollouts]]
+"""Draws and scores: this rank's dataset rows -> TRL's batch with the explorers' advantages, all ranks' rollouts."""
+
+
+class Explorer:
+    """Changes nothing: the trajectory is stock TRL's.
+
+    A subclass overrides what it needs. The arguments of its `__init__` are what a recipe may set.
+    """
+
+    needs_logps: ClassVar[bool] = False
+    """Whether `advantages` reads `logps_pg`. Without vLLM and with one update per rollout it costs a forward pass."""
+    moves_reference: ClassVar[bool] = False
+    """Whether the KL reference is replaced during training; the monitor then keeps a base of its own."""
+    trainer: Any = None
+
+    def attach(self, trainer: Any) -> None:
+        """Once, when the trainer is built. Raises ConfigError for settings under which this would do nothing."""
+        self.trainer = trainer
+
+    def collect(self, inputs: list[Any], explored: Explored) -> dict[str, Any]:
+        """TRL's generation batch for this rank's dataset rows. `explored` may be called again, with other rows."""
+        return explored(inputs)[0]
+
+    def traces(self, problem_ids: Sequence[str]) -> list[list[int] | None]:
+        """For each problem the token ids of a trace to stand in for its last rollout, or None."""
+        return [None] * len(problem_ids)
+
+    def rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        """(P, G) rewards that the advantages are computed from, as TRL does; all-right groups keep advantage 0."""
+        return rollouts.rewards_pg
+
+    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        """(P, G) advantages. In an all-right group they must not differ from rollout to rollout."""
+        return advantages_pg
+
+    def token_advantages(self, tokens: Tokens) -> torch.Tensor:
+        """(B, T) advantages, without gradient."""
+        return tokens.advantages_bt
+
+    def extra_loss(self, tokens: Tokens, model: Any) -> torch.Tensor | None:
+        """A scalar to add to the loss of this micro-batch (see `Tokens.token_mean`)."""
+        return None
+
+    def after_step(self, step: int) -> None:
+        """After every optimizer step, before a checkpoint of it is written."""
+
+    def metrics(self) -> dict[str, float]:
+        """What to log under `explorer/`, read after every optimizer step."""
+        return {}
+
+    def save(self, folder: Path) -> None:
+        """Write what a resume needs into the checkpoint. Called on every rank."""
+
+    def load(self, folder: Path) -> None:
+        """Read it again. Called on every rank."""
+
+
+def all_right(rewards_pg: torch.Tensor) -> torch.Tensor:
+    """(P, 1) True where every rollout that was scored is correct."""
+    return ((rewards_pg == 1) | rewards_pg.isnan()).all(1, keepdim=True)

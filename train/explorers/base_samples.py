@@ -1,0 +1,123 @@
+"""What the base gets right on training problems: a base pool, drawn once and kept beside the monitor's.
+
+The pool depends on the base, the problems, k and the sampling settings, not on the run's seed: another seed or another
+variant finds it. Drawing leaves the training's random numbers alone. A run that resumes draws only what is missing,
+from the frozen base, never from the policy.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from offleash.callbacks import SupportCallback
+from offleash.callbacks.filling import PoolFiller, as_trained, seed_of
+from offleash.callbacks.overlap import refuse_shared
+from offleash.callbacks.ranks import Ranks
+from offleash.callbacks.sampler import plan_rounds
+from offleash.eval.errors import ConfigError
+from offleash.eval.pool import Pool
+from offleash.eval.tasks import Problem, Task, Verdict
+
+__all__ = ["AtBegin", "Solved", "base_solutions", "completion_ids", "solved_by", "unit_weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """A problem and correct completions of it, with their answers."""
+
+    problem: Problem
+    completions: tuple[str, ...]
+    answers: tuple[str | None, ...]
+
+
+def solved_by(problem: Problem, samples: Sequence[tuple[str, str | None]]) -> Solved:
+    """From (completion, answer) pairs."""
+    return Solved(problem, tuple(text for text, _ in samples), tuple(answer for _, answer in samples))
+
+
+def base_solutions(trainer: Any, problems: Sequence[Problem], k: int, step: int) -> list[Solved]:
+    """The problems that the base solves in k draws, on every rank. Collective; at `step` 0 the policy is the base."""
+    folder, batch = Path(trainer.args.output_dir).parent / "base-pools", trainer.args.generation_batch_size
+    if (monitor := _monitor(trainer)) is not None:
+        refuse_shared([problem.prompt for problem in problems], monitor.task)
+        folder, batch = monitor.base_pools, monitor.batch_size * trainer.accelerator.num_processes
+    task = _Part(trainer.verifier.task, problems)
+    rounds = plan_rounds(len(problems), k, k, batch)
+    filler = PoolFiller(
+        trainer,
+        task,
+        k=k,
+        sampling=as_trained(trainer),
+        rounds=[round_._replace(scored=False) for round_ in rounds],
+        kl_to_base=False,
+    )
+    ranks, seed = Ranks(trainer.accelerator), seed_of("training problems", "base")
+    spec = ranks.on_main(lambda: filler.base_spec(seed))
+    pool = filler.fill_base(folder, spec, seed, step=step)
+    return ranks.from_main(lambda: _solved(pool, task.problems))
+
+
+def unit_weights(answers: Sequence[Any]) -> np.ndarray:
+    """A weight for each sample, 1 over how often its answer occurs: every distinct answer weighs the same."""
+    counts = Counter(answers)
+    weights = np.array([1 / counts[answer] for answer in answers])
+    return weights / weights.sum()
+
+
+def completion_ids(trainer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The texts as the trainer's tokenizer writes them, with an end token.
+
+    A pool keeps text: a completion that was drawn in another split into tokens comes back in the tokenizer's own.
+    """
+    if not texts:
+        return []
+    tokenizer = trainer._tokenizer
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id in trainer.eos_token_ids else trainer.eos_token_ids[0]
+    return [[*ids, end] for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+
+
+class AtBegin(TrainerCallback):
+    """Calls `prepare` with the step that training starts or resumes from."""
+
+    def __init__(self, prepare: Callable[[int], None]) -> None:
+        self.prepare = prepare
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.prepare(state.global_step)
+
+
+class _Part:
+    """Some of a task's problems, as a task."""
+
+    def __init__(self, task: Task, problems: Sequence[Problem]) -> None:
+        if not problems:
+            raise ConfigError("there is no training problem to draw base samples of: `problems` must be at least 1")
+        self.name, self.version, self.problems, self._task = task.name, task.version, problems, task
+
+    def verify(
+        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
+    ) -> list[Verdict]:
+        return self._task.verify(problems, completions, truncated)
+
+    def correct_answers(self, problem: Problem) -> tuple[str, ...] | None:
+        return self._task.correct_answers(problem)
+
+
+def _monitor(trainer: Any) -> SupportCallback | None:
+    return next((cb for cb in trainer.callback_handler.callbacks if isinstance(cb, SupportCallback)), None)
+
+
+def _solved(pool: Pool | None, problems: Sequence[Problem]) -> list[Solved]:
+    assert pool is not None
+    found: dict[str, list[tuple[str, str | None]]] = {problem.id: [] for problem in problems}
+    for row in pool.read(["problem_id", "correct", "completion", "answer"]).to_pylist():
+        if row["correct"]:
+            found[row["problem_id"]].append((row["completion"], row["answer"]))
+    return [solved_by(problem, samples) for problem in problems if (samples := found[problem.id])]

@@ -1,0 +1,147 @@
+"""Dynamic sampling: a step trains on groups that teach something, and draws until it has enough of them.
+
+Yu et al., DAPO, arXiv 2503.14476, eq. 11: groups with 0 < accuracy < 1 are kept, and the batch is filled with groups of
+further training problems, for at most `max_batches` draws; what is missing then is made up of groups that were drawn.
+A draw costs as much as a whole batch, so a fair comparison is one at equal rollouts: see `rollout_budget`.
+
+Further problems follow from (seed, step) alone: a resume needs no state for them. Every rank sees the rewards of all,
+so all of them stop drawing together. Under `scale_rewards: batch` the deviation is that of the batch as drawn.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from offleash.callbacks.guard import STOPPED
+from offleash.eval.atomic import write_whole
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers.base import Explored, Explorer
+from offleash.train.explorers.inert import updates_per_rollout
+from offleash.train.explorers.joining import ITEMS, joined, rows_of
+
+__all__ = ["DynamicSampling", "choose_groups", "further_rows", "is_mixed"]
+
+FILE = "dynamic_sampling.json"
+
+
+class DynamicSampling(Explorer):
+    """Args: max_batches drawn in a step; rollout_budget, how many rollouts of all steps and ranks end the run."""
+
+    def __init__(self, max_batches: int = 10, rollout_budget: int | None = None) -> None:
+        if max_batches < 1:
+            raise ConfigError(f"max_batches of explorer dynamic_sampling must be at least 1, got {max_batches}")
+        self.max_batches, self.rollout_budget = max_batches, rollout_budget
+        self.rollouts, self.batches, self.filled = 0, 0, 0.0
+
+    def attach(self, trainer: Any) -> None:
+        super().attach(trainer)
+        rows = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
+        if rows % trainer.num_generations:
+            raise ConfigError(
+                f"explorer dynamic_sampling needs whole groups on each process: per_device_train_batch_size x "
+                f"steps_per_generation is {rows}, make it a multiple of num_generations ({trainer.num_generations})"
+            )
+        if not hasattr(trainer.train_dataset, "__len__"):
+            raise ConfigError("explorer dynamic_sampling needs a dataset that can be indexed, not a streamed one")
+        self.problem_ids = list(trainer.train_dataset["problem_id"])
+
+    def collect(self, inputs: list[Any], explored: Explored) -> dict[str, Any]:
+        batches: list[dict[str, Any]] = []
+        mixed: list[torch.Tensor] = []
+        seen: set[str] = set()
+        rows: list[Any] | None = inputs
+        while rows is not None:
+            batch, rollouts = explored(rows)
+            batches.append(batch)
+            mixed.append(is_mixed(rollouts.rewards_pg).view(self.trainer.accelerator.num_processes, -1))
+            seen.update(rollouts.problem_ids)
+            self.rollouts += rollouts.rewards_pg.numel()
+            rows = None if self._is_enough(mixed) else self._further(len(inputs), seen)
+        return self._trained_on(batches, mixed)
+
+    def _is_enough(self, mixed: Sequence[torch.Tensor]) -> bool:
+        """Whether to stop drawing. `mixed`, of each batch, is (ranks, groups of a rank)."""
+        full = bool((torch.stack(list(mixed)).sum((0, 2)) >= mixed[0].size(1)).all())
+        return full or self._is_spent() or len(mixed) >= self.max_batches
+
+    def _further(self, count: int, seen: Collection[str]) -> list[Any] | None:
+        """This rank's rows of another batch, None if the training problems are used up."""
+        trainer = self.trainer
+        ranks, generations = trainer.accelerator.num_processes, trainer.num_generations
+        # Several batches may be drawn within one step; `_step` alone counts from 0 again after a resume.
+        part = trainer._step % trainer.args.gradient_accumulation_steps
+        seed = (trainer.args.seed, trainer.state.global_step, part)
+        groups = count // generations
+        chosen = further_rows(self.problem_ids, seen, seed, ranks * groups)
+        if chosen is None:
+            return None
+        mine = chosen[trainer.accelerator.process_index * groups :][:groups]
+        return [trainer.train_dataset[row] for row in mine for _ in range(generations)]
+
+    def _trained_on(self, batches: Sequence[dict[str, Any]], mixed: Sequence[torch.Tensor]) -> dict[str, Any]:
+        trainer = self.trainer
+        ranks, groups = mixed[0].shape
+        found = torch.stack(list(mixed)).sum((0, 2)).clamp(max=groups)
+        self.batches, self.filled = len(batches), found.sum().item() / (ranks * groups)
+        chosen = choose_groups([m[trainer.accelerator.process_index] for m in mixed], groups)
+        parts = [rows_of(b, _rows(g, trainer.num_generations)) for b, g in zip(batches, chosen, strict=True) if g]
+        output = joined(parts, trainer._tokenizer.pad_token_id)
+        mask = output["completion_mask"] * output.get("tool_mask", 1)
+        output[ITEMS] = trainer.accelerator.gather(mask.sum()).sum()
+        return output
+
+    def after_step(self, step: int) -> None:
+        """End a run whose budget is spent, as a guard does, once its last rollouts have served all their updates."""
+        if self._is_spent() and step % updates_per_rollout(self.trainer.args) == 0:
+            self.trainer.control.should_save = self.trainer.control.should_training_stop = True
+            if self.trainer.accelerator.is_main_process:
+                self._record_stop(step)
+
+    def _is_spent(self) -> bool:
+        return self.rollout_budget is not None and self.rollouts >= self.rollout_budget
+
+    def _record_stop(self, step: int) -> None:
+        rule = {"rule": f"rollout_budget {self.rollout_budget}", "metric": "explorer/rollouts", "value": self.rollouts}
+        record = {**rule, "step": step, "checkpoint": f"checkpoint-{step}"}
+        write_whole(Path(self.trainer.args.output_dir) / STOPPED, json.dumps(record, indent=1).encode())
+        print(f"offleash: stopped at step {step}: the budget is spent, {self.rollouts} rollouts were drawn", flush=True)
+
+    def metrics(self) -> dict[str, float]:
+        return {"batches": float(self.batches), "rollouts": float(self.rollouts), "filled": self.filled}
+
+    def save(self, folder: Path) -> None:
+        if self.trainer.accelerator.is_main_process:
+            write_whole(folder / FILE, json.dumps({"rollouts": self.rollouts}).encode())
+
+    def load(self, folder: Path) -> None:
+        self.rollouts = json.loads((folder / FILE).read_text())["rollouts"]
+
+
+def is_mixed(rewards_pg: torch.Tensor) -> torch.Tensor:
+    """(P,) True where a group holds right and wrong rollouts; those the verifier failed on do not count."""
+    return (rewards_pg == 1).any(1) & (rewards_pg == 0).any(1)
+
+
+def choose_groups(mixed: Sequence[torch.Tensor], wanted: int) -> list[list[int]]:
+    """Of each batch the groups to train on: mixed ones in the order drawn, then if need be others in that order."""
+    places = [(not good, b, g) for b, mixed_n in enumerate(mixed) for g, good in enumerate(mixed_n.tolist())]
+    taken = sorted(places)[:wanted]
+    return [sorted(g for _, b, g in taken if b == batch) for batch in range(len(mixed))]
+
+
+def further_rows(
+    problem_ids: Sequence[str], seen: Collection[str], seed: Sequence[int], count: int
+) -> list[int] | None:
+    """Dataset rows of `count` problems not seen in this step, in an order that the seed decides; None if too few."""
+    order = np.random.default_rng(list(seed)).permutation(len(problem_ids))
+    rows = list(islice((int(row) for row in order if problem_ids[int(row)] not in seen), count))
+    return rows if len(rows) == count else None
+
+
+def _rows(groups: Sequence[int], generations: int) -> list[int]:
+    return [group * generations + i for group in groups for i in range(generations)]

@@ -1,0 +1,22 @@
+"""Entropy-shaped advantage: tokens at which the policy hesitates count for more.
+
+Cheng et al., arXiv 2506.14758, eq. 3: A_t <- A_t + min(alpha H_t, |A_t| / kappa), H_t without gradient. It
+raises a positive advantage by at most 1 / kappa of it and softens a negative one; where the advantage is 0 it stays 0.
+"""
+
+import torch
+
+from offleash.train.explorers.base import Explorer, Tokens
+
+__all__ = ["EntropyAdvantage"]
+
+
+class EntropyAdvantage(Explorer):
+    """Args: alpha, the weight of the entropy; kappa, what bounds it."""
+
+    def __init__(self, alpha: float = 0.4, kappa: float = 2.0) -> None:
+        self.alpha, self.kappa = alpha, kappa
+
+    def token_advantages(self, tokens: Tokens) -> torch.Tensor:
+        bound_bt = tokens.advantages_bt.abs() / self.kappa
+        return tokens.advantages_bt + torch.minimum(self.alpha * tokens.entropies_bt.detach(), bound_bt)

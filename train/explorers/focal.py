@@ -1,0 +1,24 @@
+"""F-GRPO: problems the policy already solves are pushed less (arXiv 2602.06717).
+
+Every advantage of a group is multiplied by (1 - mu)^gamma, where mu is the share of right rollouts.
+"""
+
+import torch
+
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers.base import Explorer, Rollouts
+
+__all__ = ["Focal"]
+
+
+class Focal(Explorer):
+    """Args: gamma, 0.5 in most of the paper's settings; 0 is plain GRPO."""
+
+    def __init__(self, gamma: float = 0.5) -> None:
+        if gamma < 0:
+            raise ConfigError(f"explorer focal: gamma must be at least 0, got {gamma}")
+        self.gamma = gamma
+
+    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        right_p1 = rollouts.rewards_pg.nanmean(1, keepdim=True).nan_to_num()
+        return advantages_pg * (1 - right_p1) ** self.gamma

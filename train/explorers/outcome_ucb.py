@@ -1,0 +1,50 @@
+"""Outcome exploration, UCB form: an answer seldom given to a problem before is worth more.
+
+Song et al., arXiv 2509.06941, UCB-Con: b = min(1, 1 / sqrt(N(x, a))) - b0, N counting the answer over all training so
+far; with b0 = 0.5 it turns negative after four. Added to the advantage; 0 in all-right groups and for a completion
+without an answer. The counts are part of a checkpoint.
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from offleash.eval.atomic import write_whole
+from offleash.train.explorers.base import Explorer, Rollouts, all_right
+
+__all__ = ["OutcomeUcb"]
+
+FILE = "outcome_counts.json"
+
+
+class OutcomeUcb(Explorer):
+    """Args: weight of the bonus; baseline, the paper's b0."""
+
+    def __init__(self, weight: float = 0.2, baseline: float = 0.5) -> None:
+        self.weight, self.baseline = weight, baseline
+        self.counts: dict[str, Counter[str]] = {}
+
+    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        rows = [
+            self._bonus(self.counts.setdefault(problem, Counter()), answers_g)
+            for problem, answers_g in zip(rollouts.problem_ids, rollouts.answers_pg, strict=True)
+        ]
+        bonus_pg = torch.where(all_right(rollouts.rewards_pg), 0.0, torch.tensor(rows))
+        return advantages_pg + self.weight * bonus_pg
+
+    def _bonus(self, counts: "Counter[str]", answers_g: tuple[str | None, ...]) -> list[float]:
+        """With the group's own rollouts counted, so that an answer given for the first time has N = 1."""
+        counts.update(answer for answer in answers_g if answer is not None)
+        return [0.0 if a is None else min(1.0, counts[a] ** -0.5) - self.baseline for a in answers_g]
+
+    def metrics(self) -> dict[str, float]:
+        return {"answers_seen": float(sum(map(len, self.counts.values())))}
+
+    def save(self, folder: Path) -> None:
+        if self.trainer.accelerator.is_main_process:
+            write_whole(folder / FILE, json.dumps(self.counts, sort_keys=True).encode())
+
+    def load(self, folder: Path) -> None:
+        self.counts = {p: Counter(counts) for p, counts in json.loads((folder / FILE).read_text()).items()}

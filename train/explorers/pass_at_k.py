@@ -1,0 +1,47 @@
+"""Pass@k training: the advantage of "at least one of k rollouts is right" (Chen et al., arXiv 2508.10751, section 3).
+
+With c of G rollouts right, R = 1 - C(G-c, k) / C(G, k) is the mean reward of a group of k, s = sqrt(R (1 - R)) its
+standard deviation, and averaging over all such groups that hold a rollout gives
+
+    right: (1 - R) / s        wrong: (1 - R - C(G-c-1, k-1) / C(G-1, k-1)) / s
+
+Once c > G - k every group of k has a right one: the advantage is 0, and a problem that is solved is left alone.
+"""
+
+from math import comb, sqrt
+
+import torch
+
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers.base import Explorer, Rollouts
+
+__all__ = ["PassAtK", "pass_at_k_advantages"]
+
+
+def pass_at_k_advantages(right: int, total: int, k: int) -> tuple[float, float]:
+    """The advantage of a right and of a wrong rollout; (0, 0) where all groups of k agree."""
+    mean = 1 - comb(total - right, k) / comb(total, k)
+    spread = sqrt(mean * (1 - mean))
+    if spread == 0:
+        return 0.0, 0.0
+    lone = comb(total - right - 1, k - 1) / comb(total - 1, k - 1)
+    return (1 - mean) / spread, (1 - mean - lone) / spread
+
+
+class PassAtK(Explorer):
+    """Args: k, rollouts per group, at most num_generations."""
+
+    def __init__(self, k: int = 4) -> None:
+        if k < 1:
+            raise ConfigError(f"explorer pass_at_k: k must be at least 1, got {k}")
+        self.k = k
+
+    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        return torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])
+
+    def _group(self, rewards_g: torch.Tensor) -> torch.Tensor:
+        right, total = int((rewards_g == 1).sum()), int((~rewards_g.isnan()).sum())
+        if total < self.k or right == total:
+            return torch.zeros_like(rewards_g)
+        up, down = pass_at_k_advantages(right, total, self.k)
+        return torch.where(rewards_g == 1, up, down)

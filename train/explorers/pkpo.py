@@ -1,0 +1,42 @@
+"""PKPO: unbiased gradient of pass@k, with a leave-one-out baseline (Walder and Karkhanis, arXiv 2505.15201).
+
+A rollout is worth what it adds to the best of k: over the sets of k rollouts that hold it, the best reward less the
+best of the other k - 1, averaged over all sets of k. For rewards 0 and 1 and c right ones of G that is
+
+    right: (k / G) C(G-c, k-1) / C(G-1, k-1)        wrong: 0
+
+Not divided by a standard deviation: the estimator would lose its unbiasedness.
+"""
+
+from math import comb
+
+import torch
+
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers.base import Explorer, Rollouts, all_right
+
+__all__ = ["Pkpo", "pkpo_advantage"]
+
+
+def pkpo_advantage(right: int, total: int, k: int) -> float:
+    """Of a right rollout; a wrong one has 0."""
+    return k / total * comb(total - right, k - 1) / comb(total - 1, k - 1)
+
+
+class Pkpo(Explorer):
+    """Args: k. `scale` multiplies, to bring the step size near GRPO's (our addition; 1 is the paper's)."""
+
+    def __init__(self, k: int = 4, scale: float = 1.0) -> None:
+        if k < 1:
+            raise ConfigError(f"explorer pkpo: k must be at least 1, got {k}")
+        self.k, self.scale = k, scale
+
+    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        groups_pg = torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])
+        return torch.where(all_right(rollouts.rewards_pg), 0.0, groups_pg)
+
+    def _group(self, rewards_g: torch.Tensor) -> torch.Tensor:
+        right, total = int((rewards_g == 1).sum()), int((~rewards_g.isnan()).sum())
+        if total < self.k:
+            return torch.zeros_like(rewards_g)
+        return (rewards_g == 1) * (self.scale * pkpo_advantage(right, total, self.k))

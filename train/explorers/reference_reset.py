@@ -1,0 +1,183 @@
+"""Reference reset: the leash is let out by making the policy of now the KL reference and emptying the optimizer.
+
+Liu et al., ProRL, arXiv 2505.24864, section 2.3.1: a hard reset of reference and optimizer state when progress stalls.
+The paper looks at validation scores; here it is the training reward, because nothing that trains may use the probe
+problems. With `alpha` below 1 and `reset_optimizer: false` it is TRL's `sync_ref_model`, but part of the checkpoints.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar
+
+import torch
+from accelerate.utils import is_peft_model
+from safetensors.torch import load_file, save_file
+from trl.trainer.callbacks import SyncRefModelCallback
+
+from offleash.eval.atomic import write_whole
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers.base import Explorer, Rollouts
+from offleash.train.explorers.inert import updates_per_rollout
+
+__all__ = ["ReferenceReset", "Stall", "empty_optimizer"]
+
+STATE, WEIGHTS = "reference_reset.json", "reference.safetensors"
+OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
+
+
+@dataclass
+class Stall:
+    """Whether a reward has stopped rising: its mean over the last `window` values was no new best for `patience`."""
+
+    patience: int
+    window: int
+    values: list[float] = field(default_factory=list)
+    best: float | None = None
+    since: int = 0
+
+    def add(self, value: float) -> bool:
+        self.values = [*self.values, value][-self.window :]
+        if len(self.values) < self.window:
+            return False
+        mean = fmean(self.values)
+        if self.best is None or mean > self.best:
+            self.best, self.since = mean, 0
+        else:
+            self.since += 1
+        return self.since >= self.patience
+
+
+class ReferenceReset(Explorer):
+    """Every so many steps, or on a stall.
+
+    Args:
+        every: steps between resets.
+        patience: instead of `every`, how many generation batches in a row may bring no new best training reward.
+        window: generation batches that the training reward is averaged over.
+        alpha: how much of the policy the new reference has; the rest is the old reference.
+        reset_optimizer: whether the optimizer starts afresh too; the learning rate's schedule goes on either way.
+    """
+
+    moves_reference: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        every: int | None = None,
+        patience: int | None = None,
+        window: int = 10,
+        alpha: float = 1.0,
+        reset_optimizer: bool = True,
+    ) -> None:
+        given = [number for number in (every, patience) if number is not None]
+        if len(given) != 1 or min(*given, window) < 1:
+            raise ConfigError("explorer reference_reset needs either every or patience, at least 1 (window as well)")
+        if not 0 < alpha <= 1:
+            raise ConfigError(f"alpha of explorer reference_reset must be above 0 and at most 1, got {alpha}")
+        self.every, self.alpha, self.reset_optimizer = every, alpha, reset_optimizer
+        self.stall = None if patience is None else Stall(patience, window)
+        self.resets = 0
+        self._rewards: list[float] = []
+
+    def attach(self, trainer: Any) -> None:
+        super().attach(trainer)
+        args = trainer.args
+        updates = updates_per_rollout(args)
+        problem = None
+        if trainer.beta == 0:
+            problem = "does nothing without a KL reference: set beta above 0"
+        elif is_peft_model(trainer.accelerator.unwrap_model(trainer.model)):
+            problem = "cannot move the reference of a PEFT run, the model without its adapter: set use_peft: false"
+        elif trainer.is_fsdp_enabled:
+            problem = "cannot save a reference that FSDP has sharded: use DeepSpeed ZeRO or plain data parallelism"
+        elif self.reset_optimizer and args.optim not in OPTIMIZERS:
+            problem = f"can empty only torch's AdamW: set optim: {OPTIMIZERS[0]}, or reset_optimizer: false"
+        elif self.every is not None and self.every % updates:
+            problem = f"would reset in the middle of a rollout's {updates} updates: make every a multiple of {updates}"
+        if problem is not None:
+            raise ConfigError(f"explorer reference_reset {problem}")
+
+    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        """Changes none; the true training reward is read here."""
+        if self.stall is not None:
+            self._rewards.append(rollouts.rewards_pg.nanmean().item())
+        return advantages_pg
+
+    def after_step(self, step: int) -> None:
+        if step % updates_per_rollout(self.trainer.args) == 0 and self._is_due(step):
+            self._reset(step)
+
+    def _is_due(self, step: int) -> bool:
+        if self.stall is None:
+            assert self.every is not None
+            return step % self.every == 0
+        known = [reward for reward in self._rewards if not math.isnan(reward)]
+        self._rewards = []
+        return bool(known) and self.stall.add(fmean(known))
+
+    def _reset(self, step: int) -> None:
+        trainer = self.trainer
+        policy = trainer.accelerator.unwrap_model(trainer.model)
+        SyncRefModelCallback.sync_target_model(policy, trainer.ref_model, self.alpha)
+        if self.reset_optimizer:
+            empty_optimizer(trainer.optimizer)
+        self.resets += 1
+        if self.stall is not None:
+            self.stall = Stall(self.stall.patience, self.stall.window)
+        trainer.accelerator.print(f"offleash: step {step}: the KL reference is the policy of now (reset {self.resets})")
+
+    def metrics(self) -> dict[str, float]:
+        stalled = {} if self.stall is None else {"stalled": float(self.stall.since)}
+        return {"resets": float(self.resets), **stalled}
+
+    def save(self, folder: Path) -> None:
+        is_main = self.trainer.accelerator.is_main_process
+        if self.resets:
+            with self._whole_reference() as named:
+                if is_main:
+                    save_file({name: p.detach().cpu().contiguous() for name, p in named.items()}, folder / WEIGHTS)
+        if is_main:
+            state = {"resets": self.resets, "stall": None if self.stall is None else asdict(self.stall)}
+            write_whole(folder / STATE, json.dumps(state).encode())
+
+    def load(self, folder: Path) -> None:
+        state = json.loads((folder / STATE).read_text())
+        self.resets = state["resets"]
+        if self.stall is not None and state["stall"] is not None:
+            self.stall = Stall(**{**state["stall"], "patience": self.stall.patience, "window": self.stall.window})
+        if self.resets:
+            saved = load_file(folder / WEIGHTS)
+            with self._whole_reference() as named, torch.no_grad():
+                for name, parameter in named.items():
+                    parameter.copy_(saved[name])
+
+    @contextmanager
+    def _whole_reference(self) -> Iterator[dict[str, torch.nn.Parameter]]:
+        """The reference's parameters by name; those that ZeRO-3 has sharded are whole inside."""
+        named = dict(self.trainer.accelerator.unwrap_model(self.trainer.ref_model).named_parameters())
+        if not any(hasattr(parameter, "ds_id") for parameter in named.values()):
+            yield named
+            return
+        import deepspeed
+
+        with deepspeed.zero.GatheredParameters(list(named.values()), modifier_rank=0):
+            yield named
+
+
+def empty_optimizer(optimizer: Any) -> None:
+    """As if it had never taken a step. Accelerate and DeepSpeed (0.19) wrap the one that holds the state."""
+    while hasattr(optimizer, "optimizer"):
+        if getattr(optimizer, "swap_optimizer", False):
+            raise ConfigError("explorer reference_reset cannot empty an optimizer on NVMe: offload it to the CPU")
+        optimizer = optimizer.optimizer
+    for holder in (*optimizer.state.values(), *optimizer.param_groups):
+        if "step" in holder and not torch.is_tensor(holder["step"]):
+            holder["step"] = 0
+    for state in optimizer.state.values():
+        for value in state.values():
+            if torch.is_tensor(value):
+                value.zero_()

@@ -1,0 +1,137 @@
+"""Seeding: one verified trace from elsewhere stands in for a rollout of each group (LUFFY, arXiv 2504.14945).
+
+Traces are the base's own rare right answers (`source: base`) or a teacher's, from a file. The trace is rewarded like a
+rollout and is part of its group's mean. Its tokens were not drawn by the policy, so their importance ratio is replaced
+by f(p) = p / (p + gamma), which learns most from tokens that the policy gives a probability of about gamma:
+
+    d/d ln p of -A f(p)  =  -A gamma p / (p + gamma)^2
+
+TRL's loss has the gradient -A in ln p as long as policy and drawing policy agree, so an advantage of
+A gamma p / (p + gamma)^2 gives the same update; hence one update per rollout and token-level ratios only.
+
+With `source: base` training problems get `k` base samples each before step 1 (`base_samples.py`). Problems without a
+right one are left alone. `rewards/correct/mean` has the traces in it; `explorer/on_policy_reward` has not.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from offleash.callbacks.filling import seed_of
+from offleash.callbacks.ranks import Ranks
+from offleash.eval.errors import ConfigError
+from offleash.eval.tasks import Problem
+from offleash.train.explorers.base import Explorer, Rollouts, Tokens
+from offleash.train.explorers.base_samples import (
+    AtBegin,
+    Solved,
+    base_solutions,
+    completion_ids,
+    unit_weights,
+)
+from offleash.train.explorers.inert import updates_per_rollout
+from offleash.train.explorers.teacher import teacher_solutions
+
+__all__ = ["Seeding", "seeded_advantage"]
+
+
+def seeded_advantage(advantages: torch.Tensor, logps: torch.Tensor, gamma: float) -> torch.Tensor:
+    """The advantage under which TRL's loss has the gradient of -A p / (p + gamma)."""
+    p = logps.detach().exp()
+    return advantages * gamma * p / (p + gamma) ** 2
+
+
+class Seeding(Explorer):
+    """Args:
+    source: base, or a JSONL file of teacher traces with problem_id and completion; wrong ones are left out.
+    gamma: of the off-policy weight p / (p + gamma).
+    problems: with source base, how many training problems get base samples: the first ones, the same for every seed;
+        None takes those that this run will visit, which are others for another seed unless it visits them all.
+    k: base samples of each.
+    """
+
+    def __init__(self, source: str = "base", gamma: float = 0.1, problems: int | None = None, k: int = 16) -> None:
+        if not gamma > 0:
+            raise ConfigError(f"gamma of seeding must be above 0, got {gamma}")
+        if k < 1 or (problems is not None and problems < 1):
+            raise ConfigError("problems and k of seeding must be at least 1")
+        self.source, self.gamma, self.problems, self.k = source, gamma, problems, k
+        self.choices: dict[str, tuple[list[list[int]], np.ndarray]] = {}
+        self.seen: dict[str, float] = {}
+
+    def attach(self, trainer: Any) -> None:
+        super().attach(trainer)
+        if updates_per_rollout(trainer.args) > 1 or trainer.args.importance_sampling_level != "token":
+            raise ConfigError(
+                "seeding weighs each token of a trace once: it needs importance_sampling_level token and one update "
+                "per rollout (steps_per_generation = gradient_accumulation_steps, num_iterations = 1)"
+            )
+        trainer.add_callback(AtBegin(self.prepare))
+
+    def prepare(self, step: int) -> None:
+        """Find or draw the traces."""
+        trainer = self.trainer
+        if self.source == "base":
+            solved = base_solutions(trainer, self._problems(), self.k, step)
+        else:
+            solved = Ranks(trainer.accelerator).from_main(
+                lambda: teacher_solutions(trainer.verifier, Path(self.source))
+            )
+        choices = {problem.problem.id: self._choice(problem) for problem in solved}
+        self.choices = {name: choice for name, choice in choices.items() if choice[0]}
+        if not self.choices:
+            raise ConfigError(f"seeding found no right trace of a training problem in {self.source!r}")
+        trainer.accelerator.print(f"offleash: seeding: traces of {len(self.choices)} training problems")
+
+    def _problems(self) -> Sequence[Problem]:
+        problems = self.trainer.verifier.task.problems
+        return visited(self.trainer, problems) if self.problems is None else problems[: self.problems]
+
+    def _choice(self, solved: Solved) -> tuple[list[list[int]], np.ndarray]:
+        """The traces that fit into a completion, rare answers weighing as much as common ones."""
+        limit = self.trainer.max_completion_length
+        ids = completion_ids(self.trainer, solved.completions)
+        fitting = [(row, answer) for row, answer in zip(ids, solved.answers, strict=True) if len(row) <= limit]
+        return [row for row, _ in fitting], unit_weights([answer for _, answer in fitting])
+
+    def traces(self, problem_ids: Sequence[str]) -> list[list[int] | None]:
+        return [self._trace(name) for name in problem_ids]
+
+    def _trace(self, name: str) -> list[int] | None:
+        """Which one is a function of seed, step and problem."""
+        if name not in self.choices:
+            return None
+        rows, weights = self.choices[name]
+        rng = np.random.default_rng(seed_of("seeding", self.trainer.args.seed, self.trainer.state.global_step, name))
+        return list(rows[rng.choice(len(rows), p=weights)])
+
+    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        own_pg = torch.where(rollouts.outside_pg, torch.nan, rollouts.rewards_pg)
+        self.seen = {
+            "outside": rollouts.outside_pg.float().mean().item(),
+            "on_policy_reward": own_pg.nanmean().item(),
+        }
+        return advantages_pg
+
+    def token_advantages(self, tokens: Tokens) -> torch.Tensor:
+        seeded_bt = seeded_advantage(tokens.advantages_bt, tokens.logps_bt, self.gamma)
+        return torch.where(tokens.outside_b[:, None], seeded_bt, tokens.advantages_bt)
+
+    def metrics(self) -> dict[str, float]:
+        return self.seen
+
+
+def visited(trainer: Any, problems: Sequence[Problem]) -> list[Problem]:
+    """The problems that the run draws rollouts of, in the task's order.
+
+    TRL's sampler shuffles with a generator of its own and repeats a generation batch for every micro-batch made of it.
+    """
+    args, sampler = trainer.args, trainer._get_train_sampler()
+    steps = args.max_steps if args.max_steps > 0 else len(sampler)
+    indices = set(islice(sampler, steps * args.gradient_accumulation_steps * args.generation_batch_size))
+    ids = set(trainer.train_dataset.select(sorted(indices))["problem_id"])
+    return [problem for problem in problems if problem.id in ids]

@@ -1,0 +1,31 @@
+"""UCPO: the credit of a group's right rollouts is shared out towards the unlikely ones (arXiv 2605.00365).
+
+Among n right rollouts, q = softmax of their mean token log-probabilities, and the advantage is multiplied by
+n w_i with w_i = (1 - tau) / n + tau (1 / q_i) / sum_j (1 / q_j): the group's total credit stays what it was.
+"""
+
+import torch
+
+from offleash.train.explorers.base import Explorer, Rollouts
+
+__all__ = ["Ucpo", "rarity_weights"]
+
+
+def rarity_weights(logps_pg: torch.Tensor, right_pg: torch.Tensor, tau: float) -> torch.Tensor:
+    """(P, G) n w for right rollouts, 1 for the others."""
+    inverse_pg = torch.softmax((-logps_pg).masked_fill(~right_pg, -torch.inf), 1).nan_to_num()
+    weights_pg = (1 - tau) + tau * right_pg.sum(1, keepdim=True) * inverse_pg
+    return torch.where(right_pg, weights_pg, 1.0)
+
+
+class Ucpo(Explorer):
+    """Args: tau, how much of the credit is shared by rarity."""
+
+    needs_logps = True
+
+    def __init__(self, tau: float = 0.2) -> None:
+        self.tau = tau
+
+    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        assert rollouts.logps_pg is not None
+        return advantages_pg * rarity_weights(rollouts.logps_pg, rollouts.rewards_pg == 1, self.tau)

@@ -1,0 +1,31 @@
+"""Unlikeliness reward: among right rollouts the likely ones are paid less (He et al., arXiv 2506.02355).
+
+r <- r (1 - beta_rank * rank / G), rank 0 for the rollout with the lowest mean token log-probability of the group; the
+advantage follows from these rewards as usual. Groups that are all right keep advantage 0: rank differences alone would
+become a signal of unit variance.
+"""
+
+import torch
+
+from offleash.train.explorers.base import Explorer, Rollouts
+
+__all__ = ["Unlikeliness", "likeliness_ranks"]
+
+
+def likeliness_ranks(logps_pg: torch.Tensor) -> torch.Tensor:
+    """(P, G) 0 for the least likely of a group; equal ones keep their order."""
+    return logps_pg.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
+
+
+class Unlikeliness(Explorer):
+    """Args: beta_rank, by how much the likeliest is paid less."""
+
+    needs_logps = True
+
+    def __init__(self, beta_rank: float = 0.25) -> None:
+        self.beta_rank = beta_rank
+
+    def rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        assert rollouts.logps_pg is not None
+        ranks_pg = likeliness_ranks(rollouts.logps_pg)
+        return rollouts.rewards_pg * (1 - self.beta_rank * ranks_pg / ranks_pg.shape[1])

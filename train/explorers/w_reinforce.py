@@ -1,0 +1,21 @@
+"""W-REINFORCE: learn mostly from what is wrong, with no group baseline (Zhu et al., arXiv 2506.01347).
+
+A right rollout has advantage lam, a wrong one -1. lam = 0 is NSR (negative samples only). It is the one variant that
+learns from groups that are all wrong.
+"""
+
+import torch
+
+from offleash.train.explorers.base import Explorer, Rollouts
+
+__all__ = ["WReinforce"]
+
+
+class WReinforce(Explorer):
+    """Args: lam, the weight of right rollouts; negative, the weight of wrong ones (0 with lam = 1 is PSR)."""
+
+    def __init__(self, lam: float = 0.1, negative: float = 1.0) -> None:
+        self.lam, self.negative = lam, negative
+
+    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        return torch.where(rollouts.rewards_pg == 1, self.lam, -self.negative)

@@ -1,0 +1,276 @@
+"""TRL's GRPOTrainer with explorers: rewards, advantages and loss pass through their hooks on the way.
+
+The smallest overrides that reach the places; without explorers the trajectory is stock TRL's. Read against trl 1.16:
+`_compute_loss` calls `_get_per_token_logps_and_entropies` before it reads `inputs["advantages"]`, which may be (B, T).
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl import GRPOTrainer
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import get_config_model_id, nanstd
+
+from offleash.eval.atomic import write_whole
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers import Explorer, Rollouts, Tokens, all_right
+from offleash.train.model_card import add_support
+from offleash.train.rewards import VerifierReward
+
+__all__ = ["ExploringTrainer", "normalised"]
+
+
+class ExploringTrainer(GRPOTrainer):
+    """`reward` is the one reward function, a verifier, which also knows each rollout's problem and answer."""
+
+    def __init__(self, *args: Any, reward: VerifierReward, explorers: Sequence[Explorer] = (), **kwargs: Any) -> None:
+        super().__init__(*args, reward_funcs=[reward], **kwargs)
+        self.verifier, self.explorers = reward, list(explorers)
+        self._outside: list[bool] = []
+        self._local_ids: list[str] = []
+        self._loss_inputs: dict[str, Any] | None = None
+        self._tokens: Tokens | None = None
+        for explorer in self.explorers:
+            explorer.attach(self)
+        self.add_callback(AfterStep(self))
+
+    # Rollouts
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        if not self.explorers or not self.model.training:
+            return self._scored(inputs)
+        collector = next((e for e in self.explorers if _overrides(e, "collect")), self.explorers[0])
+        return collector.collect(inputs, self._explored)
+
+    def _scored(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self._local_ids = [row["problem_id"] for row in inputs]
+        self._outside = [False] * len(inputs)
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        return output
+
+    def _explored(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Rollouts]:
+        """TRL's batch with the explorers' advantages in it, and the rollouts of all ranks."""
+        output = self._scored(inputs)
+        rollouts = self._rollouts(output)
+        stock_pg = self.accelerator.gather(output["advantages"]).cpu().view_as(rollouts.rewards_pg)
+        advantages_pg = self._advantages(rollouts, stock_pg)
+        change_pg = advantages_pg - stock_pg
+        self._metrics["train"]["explorer/advantage_change_mean"].append(change_pg.mean().item())
+        self._metrics["train"]["explorer/advantage_change_abs"].append(change_pg.abs().mean().item())
+        rows = len(inputs)
+        local = advantages_pg.flatten()[self.accelerator.process_index * rows :][:rows]
+        output["advantages"] = local.to(output["advantages"])
+        if self._any_overrides("traces"):
+            output["outside"] = torch.tensor(self._outside, device=self.accelerator.device)
+        return output, rollouts
+
+    def _advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        for explorer in self.explorers:
+            shaped_pg = explorer.rewards(rollouts)
+            if shaped_pg is not rollouts.rewards_pg:
+                self._metrics["train"]["explorer/reward_shaped"].append(shaped_pg.nanmean().item())
+                fresh_pg = normalised(shaped_pg, self.scale_rewards)
+                advantages_pg = torch.where(all_right(rollouts.rewards_pg), advantages_pg, fresh_pg)
+            advantages_pg = explorer.advantages(rollouts, advantages_pg)
+        return torch.where(rollouts.rewards_pg.isnan(), 0.0, advantages_pg)
+
+    def _rollouts(self, output: dict[str, Any]) -> Rollouts:
+        generations = self.num_generations
+        rows = list(zip(self._local_ids, self.verifier.latest, self._outside, strict=True))
+        ids, verdicts, outside = zip(*gather_object(rows), strict=True)
+        rewards = [float("nan") if v.failed else float(v.correct) for v in verdicts]
+        answers = [verdict.answer for verdict in verdicts]
+        starts = range(0, len(ids), generations)
+        return Rollouts(
+            step=self.state.global_step,
+            problem_ids=tuple(ids[start] for start in starts),
+            rewards_pg=torch.tensor(rewards).view(-1, generations),
+            answers_pg=tuple(tuple(answers[start : start + generations]) for start in starts),
+            logps_pg=self._mean_logps(output) if any(e.needs_logps for e in self.explorers) else None,
+            outside_pg=torch.tensor(outside).view(-1, generations),
+        )
+
+    def _mean_logps(self, output: dict[str, Any]) -> torch.Tensor:
+        logps_bt = output.get("old_per_token_logps", output.get("sampling_per_token_logps"))
+        if logps_bt is None:
+            checkpointing = disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs)
+            with torch.no_grad(), checkpointing:
+                logps_bt = self._logps(self.model, output)
+        mask_bt = output["completion_mask"]
+        mean_b = (logps_bt.nan_to_num() * mask_bt).sum(1) / mask_bt.sum(1).clamp(min=1)
+        return self.accelerator.gather(mean_b).cpu().view(-1, self.num_generations)
+
+    def _logps(self, model: Any, output: dict[str, Any]) -> torch.Tensor:
+        input_ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
+        mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
+        logps: torch.Tensor = self._get_per_token_logps_and_entropies(
+            model,
+            input_ids,
+            mask,
+            output["completion_ids"].size(1),
+            batch_size=self.args.per_device_train_batch_size,
+        )[0]
+        return logps
+
+    def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
+        generated = super()._generate(prompts)
+        if not self.model.training or not self._any_overrides("traces"):
+            return generated
+        prompt_ids, completion_ids, tool_mask, completions, logprobs, *rest = generated
+        first = self.accelerator.process_index * len(prompts)
+        last = [i for i in range(len(prompts)) if (first + i) % self.num_generations == self.num_generations - 1]
+        for explorer in self.explorers:
+            traces = explorer.traces([self._local_ids[i] for i in last])
+            for i, ids in zip(last, traces, strict=True):
+                if ids is not None:
+                    completion_ids[i], self._outside[i] = ids, True
+                    text = self._tokenizer.decode(ids, skip_special_tokens=True)
+                    is_text = isinstance(completions[i], str)
+                    completions[i] = text if is_text else [{**completions[i][0], "content": text}]
+                    if logprobs is not None:
+                        logprobs[i] = [float("nan")] * len(ids)
+        return prompt_ids, completion_ids, tool_mask, completions, logprobs, *rest
+
+    # Loss
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        if not self.model.training or not self._any_overrides("token_advantages", "extra_loss"):
+            return super()._compute_loss(model, inputs)
+        # A copy: the rollout's buffer serves several updates and must keep its own advantages.
+        self._loss_inputs, self._tokens = dict(inputs), None
+        try:
+            loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
+            assert self._tokens is not None
+            extras = {type(e).__name__: e.extra_loss(self._tokens, model) for e in self.explorers}
+        finally:
+            self._loss_inputs = self._tokens = None
+        for extra in extras.values():
+            if extra is not None:
+                self._metrics["train"]["explorer/extra_loss"].append(
+                    self.accelerator.gather(extra.detach()).mean().item()
+                )
+                loss = loss + extra
+        return loss
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        result: tuple[Any, Any, Any] = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+        if self._loss_inputs is not None and self._tokens is None:
+            self._tokens = self._token_batch(self._loss_inputs, result[0], result[1])
+            for explorer in self.explorers:
+                self._tokens.advantages_bt = explorer.token_advantages(self._tokens)
+            self._loss_inputs["advantages"] = self._tokens.advantages_bt
+        return result
+
+    def _token_batch(self, inputs: dict[str, Any], logps: torch.Tensor, entropies: torch.Tensor) -> Tokens:
+        mask = inputs["completion_mask"]
+        if "tool_mask" in inputs:
+            mask = mask * inputs["tool_mask"]
+        advantages = inputs["advantages"]
+        advantages_bt = advantages[:, None].expand_as(logps) if advantages.dim() == 1 else advantages
+        old = inputs.get("old_per_token_logps")
+        return Tokens(
+            step=self.state.global_step,
+            advantages_bt=advantages_bt,
+            logps_bt=logps,
+            old_logps_bt=logps.detach() if old is None else old,
+            entropies_bt=entropies,
+            mask_bt=mask,
+            outside_b=inputs.get("outside", torch.zeros(len(mask), dtype=torch.bool, device=mask.device)),
+            token_mean=lambda loss_bt: self._token_mean(loss_bt, mask, inputs),
+            gather=self._gather_all,
+        )
+
+    def _token_mean(self, loss_bt: torch.Tensor, mask_bt: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """As `_compute_loss` reduces its own per-token loss, for every loss_type."""
+        accumulated = self.current_gradient_accumulation_steps
+        masked_bt = loss_bt * mask_bt
+        if self.loss_type in ("grpo", "sapo"):
+            return (masked_bt.sum(1) / mask_bt.sum(1).clamp(min=1)).mean() / accumulated
+        if self.loss_type == "bnpo":
+            return masked_bt.sum() / mask_bt.sum().clamp(min=1) / accumulated
+        if self.loss_type == "dr_grpo":
+            return masked_bt.sum() / (len(mask_bt) * self.max_completion_length) / accumulated
+        if self.loss_type == "luspo":
+            return masked_bt.sum(1).mean() / accumulated
+        tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
+        return masked_bt.sum() / (tokens * accumulated / self.args.steps_per_generation)
+
+    def _gather_all(self, values: torch.Tensor) -> torch.Tensor:
+        if self.accelerator.num_processes == 1:
+            return values
+        padded = self.accelerator.pad_across_processes(values, pad_index=float("nan"))
+        gathered: torch.Tensor = self.accelerator.gather(padded)
+        return gathered[~gathered.isnan()]
+
+    def _any_overrides(self, *hooks: str) -> bool:
+        return any(_overrides(explorer, hook) for explorer in self.explorers for hook in hooks)
+
+    # Checkpoints: the explorers' state goes in first, because the Trainer's own state, written last, says "whole"
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        if self.accelerator.is_main_process:
+            folder.mkdir(parents=True, exist_ok=True)
+        self.accelerator.wait_for_everyone()
+        for explorer in self.explorers:
+            explorer.save(folder)
+        if self.use_adaptive_entropy and self.accelerator.is_main_process:
+            # TRL writes this file too, but after the state that says "whole".
+            state = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
+            write_whole(folder / "entropy_ctrl_state.json", json.dumps(state).encode())
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            for explorer in self.explorers:
+                self._load_explorer(explorer, Path(checkpoint))
+
+    def _load_explorer(self, explorer: Explorer, checkpoint: Path) -> None:
+        try:
+            explorer.load(checkpoint)
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{checkpoint} was written without the explorer {type(explorer).__name__}, which keeps a state: it "
+                "cannot join a run that is under way; leave it out, or choose another --output_dir"
+            ) from error
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        super().create_model_card(*args, **kwargs)
+        if not self.is_world_process_zero():
+            return
+        model = get_config_model_id(self.model.config)
+        name = Path(model).name if Path(model).is_dir() else model  # a folder's place is nobody's business
+        try:
+            add_support(Path(self.args.output_dir), self.verifier.task.name, name)
+        except Exception as error:  # a card must not end a night of training
+            print(f"offleash: WARNING: the model card has no support table: {error!r}", flush=True)
+
+
+def _overrides(explorer: Explorer, hook: str) -> bool:
+    return getattr(type(explorer), hook) is not getattr(Explorer, hook)
+
+
+class AfterStep(TrainerCallback):
+    def __init__(self, trainer: ExploringTrainer) -> None:
+        self.trainer = trainer
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        for explorer in self.trainer.explorers:
+            explorer.after_step(state.global_step)
+            for name, value in explorer.metrics().items():
+                self.trainer._metrics["train"][f"explorer/{name}"].append(value)
+
+
+def normalised(rewards_pg: torch.Tensor, scale: str) -> torch.Tensor:
+    """TRL's advantages: reward less the group's mean, over the group's (or batch's) standard deviation + 1e-4."""
+    centred_pg = rewards_pg - rewards_pg.nanmean(1, keepdim=True)
+    if scale == "none":
+        return centred_pg.nan_to_num()
+    std = nanstd(rewards_pg) if scale == "batch" else nanstd(rewards_pg, dim=1, keepdim=True)
+    return (centred_pg / (std + 1e-4)).nan_to_num()

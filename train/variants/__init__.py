@@ -1,0 +1,1 @@
+"""Exploration variants against controls: `overlays -> runs -> sweep -> results -> analysis -> report`, with seeds."""

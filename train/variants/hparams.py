@@ -1,0 +1,102 @@
+"""TensorBoard's HParams page of a sweep: variant, seed and what the overlay changed, beside what came of it.
+
+The page shows the columns of the first experiment record it finds, and `SummaryWriter.add_hparams` writes one for each
+run, with that run's keys only. Here one record has the keys of all runs; TensorBoard's own helpers need TensorFlow.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams.api_pb2 import DataType, Experiment, HParamInfo, MetricInfo, MetricName, Status
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
+from torch.utils.tensorboard import SummaryWriter
+
+from offleash.train.variants.overlays import Overlay
+from offleash.train.variants.results import METRICS, Measured
+
+__all__ = ["write_hparams"]
+
+Setting = float | str | bool
+
+
+def write_hparams(folder: Path, runs: Sequence[Measured], overlays: Sequence[Overlay]) -> None:
+    """Event files under `folder`, one folder for each run; what an earlier report left there is replaced."""
+    shutil.rmtree(folder, ignore_errors=True)
+    settings = {overlay.name: _flat(overlay.settings) for overlay in overlays}
+    of_runs = [{"variant": run.variant, "seed": float(run.seed), **settings[run.variant]} for run in runs]
+    with SummaryWriter(str(folder / "all")) as writer:
+        writer._get_file_writer().add_summary(_experiment(of_runs))
+    for run, of_run in zip(runs, of_runs, strict=True):
+        _write_session(folder / f"{run.variant}-seed-{run.seed}", run, of_run)
+
+
+def _write_session(folder: Path, run: Measured, settings: Mapping[str, Setting]) -> None:
+    start = SessionStartInfo(group_name=folder.name)
+    for key, value in settings.items():
+        _put(start.hparams[key], value)
+    with SummaryWriter(str(folder)) as writer:
+        events = writer._get_file_writer()
+        events.add_summary(_summary(metadata.SESSION_START_INFO_TAG, session_start_info=start))
+        for step, metrics in zip(run.steps, run.series, strict=True):
+            for key, value in metrics.items():
+                if math.isfinite(value):
+                    writer.add_scalar(f"variants/{key}", value, step)
+        end = SessionEndInfo(status=Status.Value("STATUS_SUCCESS"))
+        events.add_summary(_summary(metadata.SESSION_END_INFO_TAG, session_end_info=end))
+
+
+def _experiment(of_runs: Sequence[Mapping[str, Setting]]) -> Summary:
+    values: dict[str, list[Setting]] = {}
+    for of_run in of_runs:
+        for key, value in of_run.items():
+            values.setdefault(key, [])
+            if value not in values[key]:
+                values[key].append(value)
+    infos = []
+    for key, found in values.items():
+        infos.append(HParamInfo(name=key, type=_type(found)))
+        for value in found:
+            _put(infos[-1].domain_discrete.values.add(), value)
+    metrics = [MetricInfo(name=MetricName(tag=f"variants/{key}"), display_name=title) for key, title in METRICS.items()]
+    return _summary(metadata.EXPERIMENT_TAG, experiment=Experiment(hparam_infos=infos, metric_infos=metrics))
+
+
+def _summary(tag: str, **content: Any) -> Summary:
+    data = HParamsPluginData(version=metadata.PLUGIN_DATA_VERSION, **content).SerializeToString()
+    plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME, content=data)
+    return Summary(
+        value=[Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin), tensor=metadata.NULL_TENSOR)]
+    )
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Setting]:
+    """`{explorer: {pass_at_k: {k: 4}}}` -> `{"explorer.pass_at_k.k": 4.0}`."""
+    found: dict[str, Setting] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{above}{key}.")
+        elif isinstance(value, bool | str):
+            found[f"{above}{key}"] = value
+        elif isinstance(value, int | float):
+            found[f"{above}{key}"] = float(value)
+        else:
+            found[f"{above}{key}"] = json.dumps(value, default=str)
+    return found
+
+
+def _type(values: Sequence[Setting]) -> Any:
+    kinds = {type(value) for value in values}
+    names = {bool: "DATA_TYPE_BOOL", float: "DATA_TYPE_FLOAT64", str: "DATA_TYPE_STRING"}
+    return DataType.Value(names[kinds.pop()] if len(kinds) == 1 else "DATA_TYPE_STRING")
+
+
+def _put(target: Any, value: Setting) -> None:
+    """Into a protobuf Value."""
+    kind = "bool_value" if isinstance(value, bool) else "number_value" if isinstance(value, float) else "string_value"
+    setattr(target, kind, value)

@@ -1,0 +1,123 @@
+"""What the runs of a sweep measured: each run's own monitor, on the same probe problems against the same base pool."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offleash.callbacks.summary import HISTORY
+from offleash.eval.errors import ConfigError
+from offleash.eval.measure import powers_of_two
+from offleash.train.variants.runs import Run, failure
+
+__all__ = ["METRICS", "Measured", "Sweep", "read_run", "read_sweep"]
+
+METRICS = {
+    "pass_at_1": "pass@1",
+    "nscr": "NSCR",
+    "srr": "SRR",
+    "ndr": "NDR",
+    "sds": "SDS",
+    "problem_nscr": "NSCR (problems)",
+    "problem_srr": "SRR (problems)",
+    "problem_ndr": "NDR (problems)",
+    "problem_sds": "SDS (problems)",
+    "pass_at_top": "pass@top",
+    "distinct_correct": "distinct correct",
+    "answer_entropy": "answer entropy",
+    "token_entropy": "token entropy",
+    "no_answer": "no answer",
+    "truncated": "truncated",
+    "failed": "verifier failed",
+}
+"""Key -> title. NSCR, SRR, NDR and SDS are of units; distinct correct answers are per problem; entropies in nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run: its metrics (keys of METRICS) at every measured step, oldest first. An undefined number is NaN."""
+
+    variant: str
+    seed: int
+    steps: tuple[int, ...]
+    series: tuple[Mapping[str, float], ...]
+
+    @property
+    def last(self) -> Mapping[str, float]:
+        return self.series[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The runs that ended, and what each of the others lacks."""
+
+    runs: tuple[Measured, ...]
+    missing: Mapping[str, str]
+    """Run -> why there are no numbers of it."""
+    base: Mapping[str, float]
+    """Metrics of the base; NaN where a base has none (support)."""
+    k: int
+    base_pool: str
+    token_entropy: str
+    """The tag, which names the temperature."""
+
+
+def read_sweep(runs: Sequence[Run]) -> Sweep:
+    """Refuses runs that were not measured alike: another base pool means another base, problems, k or sampling."""
+    ended = [run for run in runs if run.has_ended]
+    if not ended:
+        raise ConfigError("no run of this sweep has ended yet: there is nothing to report")
+    records = [_record(run.folder) for run in ended]
+    pools = {_pool(record): run for record, run in zip(records, ended, strict=True)}
+    if len(pools) > 1:
+        (first, run), (second, other) = list(pools.items())[:2]
+        raise ConfigError(
+            f"{run.name} was measured against the base pool {first} and {other.name} against {second}: a variant must "
+            "not change the model, the probe problems or the monitor's sampling (set monitor_temperature in the recipe)"
+        )
+    first_record = records[0]
+    return Sweep(
+        runs=tuple(read_run(run.folder, run.overlay.name, run.seed) for run in ended),
+        missing={run.name: _why_missing(run) for run in runs if not run.has_ended},
+        base=_metrics(first_record["base"], first_record),
+        k=int(first_record["k"]),
+        base_pool=_pool(first_record),
+        token_entropy=first_record["token_entropy"],
+    )
+
+
+def read_run(folder: Path, variant: str, seed: int) -> Measured:
+    record = _record(folder)
+    series = sorted((int(step), _metrics(metrics, record)) for step, metrics in record["steps"].items())
+    return Measured(variant, seed, tuple(step for step, _ in series), tuple(metrics for _, metrics in series))
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / HISTORY).read_text()))
+
+
+def _pool(record: Mapping[str, Any]) -> str:
+    return Path(record["base_pool"]).name
+
+
+def _metrics(raw: Mapping[str, float | None], record: Mapping[str, Any]) -> dict[str, float]:
+    tags = {
+        "pass_at_1": "pass_at_k/1",
+        "pass_at_top": f"pass_at_k/{powers_of_two(record['k'])[-1]}",
+        **{metric: f"support/unit/{metric}" for metric in ("nscr", "srr", "ndr", "sds")},
+        **{f"problem_{metric}": f"support/problem/{metric}" for metric in ("nscr", "srr", "ndr", "sds")},
+        "distinct_correct": "support/distinct_correct",
+        "answer_entropy": "entropy/answer",
+        "token_entropy": record["token_entropy"],
+        **{rate: f"verify/{rate}" for rate in ("no_answer", "truncated", "failed")},
+    }
+    values = {key: raw.get(tag) for key, tag in tags.items()}
+    return {key: math.nan if (value := values[key]) is None else float(value) for key in METRICS}
+
+
+def _why_missing(run: Run) -> str:
+    if (failed := failure(run.folder)) is not None:
+        return f"failed with status {failed['status']}: {' '.join(failed['last_lines'][-1:])}"
+    return "not ended" if run.has_begun else "not begun"

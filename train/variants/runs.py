@@ -1,0 +1,118 @@
+"""One run of a sweep: a variant with a seed in a folder of its own, the command that trains it, and how it stands.
+
+OUT/NAME/seed-S/   the run's folder, as `offleash.train` leaves it
+    asked.json     what the sweep asked for; the same folder is never used for anything else
+    log.txt        what the run printed
+    failed.json    exit status and last words, if it failed
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offleash.callbacks.summary import HISTORY
+from offleash.eval.atomic import write_whole
+from offleash.eval.errors import ConfigError
+from offleash.train.grpo import FINAL
+from offleash.train.variants.overlays import Overlay, read_settings
+
+__all__ = ["BASE_POOLS", "Run", "failure", "plan", "record_failure", "record_start", "require_unchanged"]
+
+ASKED, LOG, FAILED = "asked.json", "log.txt", "failed.json"
+BASE_POOLS = "base-pools"
+OURS = ("--config", "--seed", "--output_dir", "--monitor_base_pools", "--resume")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    overlay: Overlay
+    seed: int
+    folder: Path
+    words: tuple[str, ...]
+    """Of `offleash.train`."""
+    asked: Mapping[str, Any]
+    """Keys of the recipe, of the overlay (`overlay.KEY`), and `flags`."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.overlay.name} seed {self.seed}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / LOG
+
+    @property
+    def has_begun(self) -> bool:
+        """It has measured step 0, so the base's pool is drawn."""
+        return (self.folder / HISTORY).exists()
+
+    @property
+    def has_ended(self) -> bool:
+        """The last thing a run does is to save its model, after its last measurement."""
+        return self.has_begun and (self.folder / FINAL).exists()
+
+
+def plan(base: Path, overlays: Sequence[Overlay], seeds: Sequence[int], out: Path, extra: Sequence[str]) -> list[Run]:
+    """Every variant with every seed, seed by seed: a sweep that is cut short has compared something."""
+    if taken := [word for word in extra if word.split("=")[0].split(".")[0] in (*OURS, "--explorer")]:
+        raise ConfigError(f"{', '.join(taken)} after `--`: the sweep itself decides that for each run")
+    for overlay in overlays:
+        if both := [key for key in overlay.settings if any(word.split("=")[0] == f"--{key}" for word in extra)]:
+            raise ConfigError(f"--{both[0]} after `--` would undo what the variant {overlay.name} sets: leave one out")
+    settings = read_settings(base)
+    if "explorer" in settings:
+        raise ConfigError(f"{base} has an explorer, and plain would not be plain: take it out, or into an overlay")
+    return [_run(base, settings, overlay, seed, out, extra) for seed in seeds for overlay in overlays]
+
+
+def require_unchanged(run: Run) -> None:
+    """A folder holds one run for good: other settings would continue it as something else."""
+    path = run.folder / ASKED
+    if not path.exists():
+        if run.folder.exists() and any(run.folder.iterdir()):
+            raise ConfigError(f"{run.folder} holds something that no sweep began: choose another --out")
+        return
+    before = json.loads(path.read_text())
+    if changed := sorted(key for key in {*before, *run.asked} if run.asked.get(key) != before.get(key)):
+        told = "; ".join(f"{key} was {_short(before.get(key))}, now {_short(run.asked.get(key))}" for key in changed)
+        raise ConfigError(f"{run.folder} was begun with other settings ({told}): choose another --out")
+
+
+def record_start(run: Run) -> None:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / FAILED).unlink(missing_ok=True)
+    write_whole(run.folder / ASKED, json.dumps(run.asked, indent=1).encode())
+
+
+def record_failure(run: Run, status: int, last_lines: Sequence[str]) -> None:
+    write_whole(run.folder / FAILED, json.dumps({"status": status, "last_lines": list(last_lines)}, indent=1).encode())
+
+
+def failure(folder: Path) -> dict[str, Any] | None:
+    """What `record_failure` left."""
+    path = folder / FAILED
+    return dict(json.loads(path.read_text())) if path.exists() else None
+
+
+def _run(base: Path, settings: Mapping[str, Any], overlay: Overlay, seed: int, out: Path, extra: Sequence[str]) -> Run:
+    folder = out / overlay.name / f"seed-{seed}"
+    files = [base] if overlay.path is None else [base, overlay.path]
+    words = [
+        *(word for file in files for word in ("--config", str(file))),
+        *("--seed", str(seed), "--output_dir", str(folder), "--monitor_base_pools", str(out / BASE_POOLS)),
+        *("--resume", *extra),
+    ]
+    asked = {
+        **{key: value for key, value in settings.items() if f"--{key}" not in OURS},
+        **{f"overlay.{key}": value for key, value in overlay.settings.items()},
+        "flags": list(extra),
+    }
+    # As JSON reads it back: a date or a tuple would never compare equal.
+    return Run(overlay, seed, folder, tuple(words), json.loads(json.dumps(asked, default=str)))
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 120 else text[:119] + "…"

@@ -1,0 +1,123 @@
+"""Means and differences over a handful of seeds: Student's t, paired or Welch's, and Holm's correction.
+
+Seeds are few, so everything rests on t and on seed noise that is roughly normal. One value has a mean and no interval;
+values that do not vary have no p (NaN) unless they are equal, which is p = 1.
+
+Welch 1947, "The generalization of Student's problem when several different population variances are involved";
+Holm 1979, "A simple sequentially rejective multiple test procedure".
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from offleash.eval.beta import beta_cdf
+from offleash.eval.errors import ConfigError
+from offleash.eval.estimate import Estimate
+
+__all__ = ["ALPHA", "CONFIDENCE", "Difference", "holm", "mean_over_seeds", "paired", "t_quantile", "two_sided", "welch"]
+
+CONFIDENCE = 0.95
+ALPHA = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of two means. `floor` is the one-sided 95 % lower bound; `p` is two-sided, NaN where there is no test."""
+
+    estimate: Estimate
+    floor: float
+    p: float
+    method: str
+    """`paired`, `welch`, or `none` where one side has a single value."""
+
+    @property
+    def is_above(self) -> bool:
+        """Significantly, at ALPHA."""
+        return self.estimate.value > 0 and self.p < ALPHA
+
+
+def two_sided(t: float, df: float) -> float:
+    """P(|T| >= |t|) for Student's T with `df` degrees of freedom."""
+    return float(beta_cdf(df / 2, 0.5, df / (df + t * t)))
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(q: float, df: float) -> float:
+    """The q-quantile of Student's t, q > 1/2. Newton from the normal quantile, which lies below, never overshoots."""
+    t = NormalDist().inv_cdf(q)
+    log_scale = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
+    for _ in range(100):
+        density = math.exp(log_scale - (df + 1) / 2 * math.log1p(t * t / df))
+        step = (two_sided(t, df) / 2 - (1 - q)) / density
+        t += step
+        if abs(step) <= 1e-10 * t:
+            break
+    return t
+
+
+def mean_over_seeds(values: Sequence[float]) -> Estimate:
+    """The mean with its t interval; seeds where the number is undefined (NaN) are left out and not counted."""
+    known = _known(values)
+    if not len(known):
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    mean = float(known.mean())
+    if len(known) < 2:
+        return Estimate(mean, math.nan, math.nan, 1)
+    half = t_quantile((1 + CONFIDENCE) / 2, len(known) - 1) * float(known.std(ddof=1)) / math.sqrt(len(known))
+    return Estimate(mean, mean - half, mean + half, len(known))
+
+
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+    """Mean of ours - theirs, seed by seed."""
+    if len(ours) != len(theirs):
+        raise ConfigError(f"paired values come in pairs, got {len(ours)} and {len(theirs)}")
+    gaps = _known([a - b for a, b in zip(ours, theirs, strict=True)])
+    if len(gaps) < 2:
+        return _untested(float(gaps.mean()) if len(gaps) else math.nan, len(gaps))
+    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
+    return _tested(float(gaps.mean()), error, len(gaps) - 1, len(gaps), "paired")
+
+
+def welch(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+    """Mean of ours - mean of theirs, where the seeds are others; n is the smaller count."""
+    a, b = _known(ours), _known(theirs)
+    n = min(len(a), len(b))
+    value = float(a.mean() - b.mean()) if n else math.nan
+    if n < 2:
+        return _untested(value, n)
+    var_a, var_b = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
+    total = var_a + var_b
+    df = total**2 / (var_a**2 / (len(a) - 1) + var_b**2 / (len(b) - 1)) if total else float(len(a) + len(b) - 2)
+    return _tested(value, math.sqrt(total), df, n, "welch")
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the order given. A NaN counts as a hypothesis and stays NaN."""
+    filled = [1.0 if math.isnan(p) else p for p in ps]
+    adjusted, running = [math.nan] * len(ps), 0.0
+    for rank, i in enumerate(sorted(range(len(ps)), key=filled.__getitem__)):
+        running = max(running, min(1.0, (len(ps) - rank) * filled[i]))
+        adjusted[i] = math.nan if math.isnan(ps[i]) else running
+    return adjusted
+
+
+def _tested(value: float, error: float, df: float, n: int, method: str) -> Difference:
+    if error <= 1e-12 * max(1.0, abs(value)):  # equal but for rounding: rates of a few problems often are
+        return Difference(Estimate(value, value, value, n), value, 1.0 if value == 0 else math.nan, method)
+    half, below = (t_quantile(q, df) * error for q in ((1 + CONFIDENCE) / 2, 1 - ALPHA))
+    within = Estimate(value, value - half, value + half, n)
+    return Difference(within, value - below, two_sided(value / error, df), method)
+
+
+def _untested(value: float, n: int) -> Difference:
+    return Difference(Estimate(value, math.nan, math.nan, n), math.nan, math.nan, "none")
+
+
+def _known(values: Sequence[float]) -> np.ndarray:
+    array = np.asarray(values, dtype=np.float64)
+    return array[~np.isnan(array)]

@@ -1,0 +1,154 @@
+"""Runs the runs: each a process of its own, a few at a time, what ended is left alone, what failed is told.
+
+The first run draws the base's pool while the others wait, because all of them share it. Interrupting the sweep, or
+killing it, ends its runs; the same command continues them from their checkpoints.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from tqdm import tqdm
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.report.numbers import share
+from offleash.eval.verify.sandbox import die_with_parent
+from offleash.train.variants.results import read_run
+from offleash.train.variants.runs import Run, record_failure, record_start, require_unchanged
+
+__all__ = ["ONE_PROCESS", "run_sweep"]
+
+ONE_PROCESS = (sys.executable,)
+"""What stands before `-m offleash.train`: for one process the interpreter alone does what `accelerate launch` does."""
+LOCK = ".lock"
+LAST_LINES = 12
+LOOK_EVERY = 0.5
+PATIENCE = 10.0  # seconds from a polite end to kill -9
+
+
+def run_sweep(runs: Sequence[Run], out: Path, launch: Sequence[str] = ONE_PROCESS, jobs: int = 1) -> list[Run]:
+    """Train what has not ended; the runs that failed. Nothing starts if any run's settings changed."""
+    for run in runs:
+        require_unchanged(run)
+    waiting = [run for run in runs if not run.has_ended]
+    if ended := len(runs) - len(waiting):
+        _say(f"{ended} of {len(runs)} runs have ended already")
+    with _locked(out) as lock, _Processes(lock, launch) as processes, _bar(len(runs), ended) as bar:
+        while waiting or processes.running:
+            while waiting and len(processes.running) < (jobs if any(run.has_begun for run in runs) else 1):
+                processes.start(waiting.pop(0))
+            time.sleep(LOOK_EVERY)
+            bar.update(processes.collect())
+            bar.set_postfix_str(", ".join(run.name for run in processes.running), refresh=False)
+            bar.refresh()
+        return processes.failed
+
+
+class _Processes:
+    """The runs under way. Leaving it by an error or an interrupt ends them."""
+
+    def __init__(self, lock: int, launch: Sequence[str]) -> None:
+        self.lock, self.launch = lock, launch
+        self.running: dict[Run, tuple[subprocess.Popen[bytes], float]] = {}
+        self.failed: list[Run] = []
+
+    def __enter__(self) -> "_Processes":
+        self._before = signal.signal(signal.SIGTERM, _interrupt)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+        signal.signal(signal.SIGTERM, self._before)
+
+    def start(self, run: Run) -> None:
+        record_start(run)
+        with run.log.open("ab") as log:
+            process = subprocess.Popen(
+                [*self.launch, "-m", "offleash.train", *run.words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that a launcher and what it launched can be ended together
+                pass_fds=[self.lock],  # a run that outlives the sweep keeps others out
+                preexec_fn=die_with_parent,
+            )
+        self.running[run] = (process, time.monotonic())
+        _say(f"{run.name}: begun ({run.log})")
+
+    def collect(self) -> int:
+        """Tell of every run that is over; how many."""
+        over = [run for run, (process, _) in self.running.items() if process.poll() is not None]
+        for run in over:
+            process, start = self.running.pop(run)
+            took = _clock(time.monotonic() - start)
+            if process.returncode == 0 and run.has_ended:
+                last = read_run(run.folder, run.overlay.name, run.seed).last
+                _say(f"{run.name}: ended in {took}: pass@1 {share(last['pass_at_1'])}, NSCR {share(last['nscr'])}")
+            else:
+                self._fail(run, process.returncode, took)
+        return len(over)
+
+    def _fail(self, run: Run, status: int, took: str) -> None:
+        lines = _tail(run.log)
+        if not status:
+            lines.append("it ended without a measurement: monitor_every must not be 0 in a sweep")
+        record_failure(run, status, lines)
+        self.failed.append(run)
+        _say(f"{run.name}: FAILED after {took} with status {status}; the others go on. Its last lines:")
+        _say("\n".join(f"    {line}" for line in lines))
+
+    def _stop(self) -> None:
+        processes = [process for process, _ in self.running.values()]
+        for word in (signal.SIGTERM, signal.SIGKILL):
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, word)
+            deadline = time.monotonic() + PATIENCE
+            while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[int]:
+    """One sweep in a folder at a time. The runs inherit the lock, which goes with the last that holds it."""
+    out.mkdir(parents=True, exist_ok=True)
+    lock = os.open(out / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"another sweep, or a run it left, is at work in {out}: wait for it or end it") from error
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _bar(total: int, done: int) -> tqdm:
+    tqdm.monitor_interval = 0  # its thread would be copied half-way by every fork
+    return tqdm(total=total, initial=done, desc="runs", smoothing=0, dynamic_ncols=True, disable=None)
+
+
+def _say(text: str) -> None:
+    tqdm.write(f"offleash: {text}" if not text.startswith(" ") else text, file=sys.stderr)
+
+
+def _tail(path: Path) -> list[str]:
+    """The last lines that say something; of a bar that redraws itself the last state."""
+    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in path.read_text(errors="replace").split("\n")]
+    return [line for line in lines if line][-LAST_LINES:]
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

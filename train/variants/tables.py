@@ -1,0 +1,182 @@
+"""The tables of a sweep's report as plain cells, the same for every format; and the sentences around them."""
+
+import math
+from collections.abc import Sequence
+
+from offleash.eval.estimate import Estimate
+from offleash.eval.report.numbers import DASH, estimate, number, p_value, percent, share
+from offleash.eval.report.tables import Table
+from offleash.train.variants.analysis import REFERENCES, Analysis, VariantResult
+from offleash.train.variants.overlays import PLAIN
+from offleash.train.variants.results import METRICS, Sweep
+from offleash.train.variants.significance import Difference
+
+__all__ = ["MEANINGS", "name_of", "notes", "summary", "tables"]
+
+LEADING = ("pass_at_1", "nscr", "srr", "ndr", "sds")
+PROBLEMS = ("problem_nscr", "problem_srr", "problem_ndr", "problem_sds")
+SAMPLES = ("pass_at_top", "distinct_correct", "answer_entropy", "token_entropy")
+RATES = ("no_answer", "truncated", "failed")
+COMPARED = (*LEADING[2:], "distinct_correct", "answer_entropy", "token_entropy")
+
+MEANINGS = (
+    "better: NSCR is above plain's (p < .05, Holm over the variants that are no controls), above placebo's and above "
+    "low_lr's (p < .05 each), and pass@1 is no worse than plain's.",
+    "no worse: the one-sided 95 % lower bound of pass@1 less plain's is above minus the margin.",
+    "escapes: the mean NSCR is 0 or more (as much gained as lost) at a pass@1 no worse; surely, if the lower bound of "
+    "its interval is too.",
+    "open: above plain, but a control that it must also be above was not run; or fewer than 2 seeds.",
+    "plain at equal pass@1: what stopping plain early would give, where it first had the variant's pass@1 "
+    "(interpolated between measurements, seed by seed; seeds where it never had it are left out).",
+)
+
+
+def summary(analysis: Analysis) -> tuple[str, ...]:
+    """What a reader should take away."""
+    tested = [v for v in analysis.variants if not v.is_control]
+    better = [v.name for v in tested if v.verdict.word == "better"]
+    escapes = [v.name for v in tested if v.verdict.escapes]
+    return (
+        f"{len(better)} of {len(tested)} variants better than plain and the controls{_named(better)}; "
+        f"{len(escapes)} with NSCR of 0 or more at a pass@1 no worse{_named(escapes)}.",
+    )
+
+
+def notes(sweep: Sweep, analysis: Analysis) -> tuple[str, ...]:
+    return (
+        f"k = {sweep.k} samples per probe problem, base pool {sweep.base_pool}, margin of pass@1 {analysis.margin:g}.",
+        "Means over seeds with 95 % t intervals: what another training seed would give on these probe problems "
+        "against this base pool. The noise of sampling at k is part of it, other problems are not.",
+        "The verdict rests on NSCR of units; other p-values are corrected over variants and not over metrics.",
+        *MEANINGS,
+    )
+
+
+def tables(sweep: Sweep, analysis: Analysis) -> list[Table]:
+    found = [_verdicts(sweep, analysis), _samples(sweep, analysis), _problems(analysis)]
+    others = [variant for variant in analysis.variants if variant.name != PLAIN]
+    if others:
+        found += [_nscr_tests(others), _other_differences(others), _early_stops(others)]
+    return [*found, _runs(sweep)]
+
+
+def name_of(variant: VariantResult) -> str:
+    return f"{variant.name} (control)" if variant.is_control else variant.name
+
+
+def _verdicts(sweep: Sweep, analysis: Analysis) -> Table:
+    titles = [METRICS[m] for m in LEADING]
+    header = ("", "verdict", "escapes", "seeds", *titles[:2], "plain at equal pass@1", *titles[2:])
+    rows = [("base", DASH, DASH, DASH, share(sweep.base["pass_at_1"]), *[DASH] * 5)]
+    for variant in analysis.variants:
+        cells = [estimate(variant.estimates[m]) for m in LEADING]
+        cells.insert(2, share(variant.early_stop.estimates["nscr"].value) if variant.early_stop else DASH)
+        word = variant.verdict.word
+        rows.append((name_of(variant), word, _escape_words(variant), str(len(variant.seeds)), *cells))
+    why = "; ".join(f"{v.name}: {v.verdict.why}" for v in analysis.variants if v.verdict.why)
+    return Table(
+        "variants", "Variants", header, tuple(rows), f"Support of units; `plain at equal pass@1` is its NSCR. {why}"
+    )
+
+
+def _samples(sweep: Sweep, analysis: Analysis) -> Table:
+    top = f"pass@{1 << (sweep.k.bit_length() - 1)}"
+    entropy = f"token entropy ({sweep.token_entropy.rpartition('_')[2]})"
+    titles = {**METRICS, "pass_at_top": top, "token_entropy": entropy}
+    rows = [("base", *(_cell(m, sweep.base[m]) for m in (*SAMPLES, *RATES)))]
+    for variant in analysis.variants:
+        full = [estimate(variant.estimates[m], share if m == "pass_at_top" else number) for m in SAMPLES]
+        rows.append((name_of(variant), *full, *(percent(variant.estimates[m].value) for m in RATES)))
+    header = ("", *(titles[m] for m in (*SAMPLES, *RATES)))
+    note = "Distinct correct answers per problem in k samples; entropies in nats."
+    return Table("samples", "Samples", header, tuple(rows), note)
+
+
+def _problems(analysis: Analysis) -> Table:
+    rows = tuple((name_of(v), *(estimate(v.estimates[m]) for m in PROBLEMS)) for v in analysis.variants)
+    note = "A problem is reached if any correct answer is."
+    return Table("problems", "Support of problems", ("", "NSCR", "SRR", "NDR", "SDS"), rows, note)
+
+
+def _nscr_tests(variants: Sequence[VariantResult]) -> Table:
+    header = ("", "pass@1 − plain's", "no worse", "NSCR − plain's", "p", "p (Holm)", "p, placebo", "p, low_lr", "test")
+    rows = []
+    for variant in variants:
+        ours = variant.against[PLAIN]
+        ps = [_p(variant.against.get(reference, {}).get("nscr")) for reference in REFERENCES[1:]]
+        rows.append(
+            (
+                name_of(variant),
+                f"{estimate(ours['pass_at_1'].estimate)}, ≥ {share(ours['pass_at_1'].floor)}",
+                "yes" if variant.verdict.pass_no_worse else "no",
+                estimate(ours["nscr"].estimate),
+                _p(ours["nscr"]),
+                p_value(variant.holm_p["nscr"]),
+                *ps,
+                ours["nscr"].method,
+            )
+        )
+    note = "≥: the one-sided 95 % lower bound. p is two-sided; only a positive difference counts as above."
+    return Table("tests", "Against plain and the controls", header, tuple(rows), note)
+
+
+def _other_differences(variants: Sequence[VariantResult]) -> Table:
+    rows = []
+    for variant in variants:
+        cells = []
+        for metric in COMPARED:
+            p = variant.against[PLAIN][metric].p if variant.is_control else variant.holm_p[metric]
+            cells.append(f"{_value(metric, variant.against[PLAIN][metric].estimate)} (p {_equals(p)})")
+        rows.append((name_of(variant), *cells))
+    header = ("", *(METRICS[m] for m in COMPARED))
+    note = "Less plain's. p by Holm over the variants; of controls as it is."
+    return Table("differences", "Other differences to plain", header, tuple(rows), note)
+
+
+def _early_stops(variants: Sequence[VariantResult]) -> Table:
+    rows = []
+    for variant in variants:
+        stop = variant.early_stop
+        if stop is None:
+            rows.append((name_of(variant), "0", *[DASH] * 6))
+            continue
+        difference = stop.differences["nscr"]
+        at = [_value(m, stop.estimates[m]) for m in ("srr", "ndr", "distinct_correct")]
+        cells = (estimate(stop.estimates["nscr"]), estimate(difference.estimate), _p(difference), *at)
+        rows.append((name_of(variant), str(stop.estimates["nscr"].n), *cells))
+    header = ("", "seeds", "NSCR", "variant − this", "p", "SRR", "NDR", "distinct correct")
+    return Table("early-stop", "Plain at equal pass@1 (early stop)", header, tuple(rows), MEANINGS[-1])
+
+
+def _runs(sweep: Sweep) -> Table:
+    rows = [
+        (f"{run.variant} seed {run.seed}", str(run.steps[-1]), *(share(run.last[m]) for m in LEADING), "ended")
+        for run in sweep.runs
+    ]
+    rows += [(name, DASH, *[DASH] * len(LEADING), why[:60]) for name, why in sweep.missing.items()]
+    return Table("runs", "Runs", ("", "step", *(METRICS[m] for m in LEADING), "state"), tuple(rows))
+
+
+def _escape_words(variant: VariantResult) -> str:
+    verdict = variant.verdict
+    return "surely" if verdict.escapes_surely else "yes" if verdict.escapes else "no"
+
+
+def _cell(metric: str, value: float) -> str:
+    return percent(value) if metric in RATES else share(value) if metric == "pass_at_top" else number(value)
+
+
+def _value(metric: str, e: Estimate) -> str:
+    return share(e.value) if metric in LEADING else number(e.value)
+
+
+def _p(difference: Difference | None) -> str:
+    return DASH if difference is None else p_value(difference.p)
+
+
+def _equals(p: float) -> str:
+    return DASH if math.isnan(p) else p_value(p) if p < 0.001 else f"= {share(p)}"
+
+
+def _named(names: Sequence[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
