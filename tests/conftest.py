@@ -3,6 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["COLUMNS"] = "118"  # tables are wrapped to the terminal
 
 import pytest
 
@@ -34,14 +36,18 @@ def lab_model() -> tuple[Any, Any]:
 
 @pytest.fixture
 def make_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """A plain trl.GRPOTrainer on countdown: 8 problems x 4 rollouts, a few steps, TensorBoard in its own folder."""
+    """A trl.GRPOTrainer on countdown: 8 problems x 4 rollouts, a few steps, TensorBoard in its own folder.
+
+    Plain, or with explorers if a list of them is given.
+    """
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
     from offleash.eval.tasks import load_task
     from offleash.train.rewards import VerifierReward
+    from offleash.train.trainer import ExploringTrainer
 
-    def make(name: str = "run", **overrides: Any) -> Any:
+    def make(name: str = "run", explorers: list[Any] | None = None, **overrides: Any) -> Any:
         folder = tmp_path / name
         monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(folder / "tensorboard"))
         settings: dict[str, Any] = {
@@ -64,9 +70,10 @@ def make_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         }
         task = load_task("countdown", split="train", n=64)
         reward = VerifierReward(task, end_token_ids=[0, 1, 2])
-        trainer = GRPOTrainer(
+        plain = partial(GRPOTrainer, reward_funcs=[reward])
+        explored = partial(ExploringTrainer, reward=reward, explorers=explorers or ())
+        trainer = (plain if explorers is None else explored)(
             model=str(LAB_BASE),
-            reward_funcs=[reward],
             args=GRPOConfig(**{**settings, **overrides}),
             train_dataset=Dataset.from_list([{"prompt": p.prompt, "problem_id": p.id} for p in task.problems]),
         )

@@ -52,7 +52,9 @@ def test_two_ranks_continue_on_the_same_trajectory(runs, launch, logged, traject
     assert whole.returncode == 0, whole.stderr[-4000:]
     shutil.copytree(cut, tmp_path / "run")
     shutil.copytree(folder / "base-pools", tmp_path / "base-pools")
-    resumed = launch(tmp_path / "run", "cpu_two_processes", **SETTINGS | {"max_steps": 6}, resume="true")
+    resumed = launch(
+        tmp_path / "run", "cpu_two_processes", **SETTINGS | {"max_steps": 6}, resume="true", allow="max_steps"
+    )
     assert resumed.returncode == 0, resumed.stderr[-4000:]
     assert trajectory(logged(tmp_path / "run", 6)) == trajectory(logged(folder / "six", 6))
     alone = {"max_steps": 9, "per_device_train_batch_size": 24}

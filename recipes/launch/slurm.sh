@@ -1,0 +1,20 @@
+#!/bin/bash
+# A recipe over several nodes of 8 GPUs with Slurm.
+# Command: sbatch --nodes 4 recipes/launch/slurm.sh models/qwen2.5-32b-dapo
+#          A job that was cut short continues where it was: submit the same line again.
+#SBATCH --job-name offleash
+#SBATCH --ntasks-per-node 1
+#SBATCH --gpus-per-node 8
+#SBATCH --exclusive
+#SBATCH --time 48:00:00
+set -euo pipefail
+
+export RECIPE=$1
+export HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+
+srun --kill-on-bad-exit bash -c '
+  accelerate launch --config_file recipes/accelerate/nodes_zero3.yaml \
+    --num_machines "$SLURM_NNODES" --num_processes "$((8 * SLURM_NNODES))" --machine_rank "$SLURM_NODEID" \
+    --main_process_ip "$HEAD" --main_process_port 29500 \
+    -m offleash.train --config "$RECIPE" --resume
+'

@@ -1,0 +1,8 @@
+#!/bin/bash
+# A recipe on one node with torchrun, where Accelerate's launcher is not wanted. Plain data parallel: every GPU holds the
+# whole model. ZeRO and FSDP need their accelerate config, hence accelerate launch.
+# Command: bash recipes/launch/torchrun.sh models/qwen2.5-0.5b-gsm8k 2
+set -euo pipefail
+
+torchrun --standalone --nproc_per_node "$2" \
+  -m offleash.train --config "$1" --resume

@@ -1,0 +1,192 @@
+"""Stale, half-copied and garbage weights are caught at every precision; rounding is not taken for any of them."""
+
+import copy
+import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from offleash.callbacks.served_weights import DIFFERENCE, NOISE, Scores, ServedWeights, find_fault, served_moved
+from offleash.eval.errors import EngineError
+
+TEXT = "3 7 25 = 46:25+3*7\n4 6 9 = 19:"
+
+
+@pytest.fixture(scope="module")
+def ids(lab_model: Any) -> list[int]:
+    return list(lab_model[1](TEXT)["input_ids"])[:24]
+
+
+def logps(model: Any, ids: list[int]) -> Any:
+    tokens = torch.tensor([ids])
+    with torch.no_grad():
+        all_logps = model(tokens).logits[0, :-1].float().log_softmax(-1)
+    return all_logps.gather(-1, tokens[0, 1:, None])[:, 0].double().numpy()
+
+
+def nudged(model: Any, size: float, seed: int = 0) -> Any:
+    """The model after a step: every weight moved a little."""
+    other = copy.deepcopy(model)
+    rng = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight += size * torch.randn(weight.shape, generator=rng)
+    return other
+
+
+def rounded(model: Any, dtype: torch.dtype) -> Any:
+    return copy.deepcopy(model).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_an_honest_engine_of_lower_precision_passes_step_after_step(lab_model: Any, ids: list[int], dtype: str) -> None:
+    moved_at = None
+    for step in range(6):
+        policy = nudged(lab_model[0], 1e-4 * step)
+        now = Scores(logps(policy, ids), logps(rounded(policy, getattr(torch, dtype)), ids))
+        assert find_fault(now, moved_at, NOISE[dtype]) is None
+        assert now.difference < NOISE[dtype].between / 5
+        moved_at = now if served_moved(now, moved_at) else moved_at
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("garbage", ["noise", "half", "nan"])
+def test_garbage_is_caught_at_every_precision(lab_model: Any, ids: list[int], dtype: str, garbage: str) -> None:
+    policy = lab_model[0]
+    served = nudged(policy, 0.3 if garbage == "noise" else 0.0)
+    if garbage == "half":  # the layers of another model, the embeddings of this one
+        embeddings = policy.get_input_embeddings().weight.data
+        served = nudged(policy, 0.3)
+        served.get_input_embeddings().weight.data.copy_(embeddings)
+    if garbage == "nan":
+        served.get_input_embeddings().weight.data.fill_(math.nan)
+    now = Scores(logps(policy, ids), logps(served, ids))
+    assert "differ by" in str(find_fault(now, None, NOISE[dtype]))
+
+
+def stale_run(model: Any, ids: list[int], dtype: str, step_size: float) -> Iterator[Scores]:
+    """Scores of a policy that moves on while its engine keeps the first weights."""
+    engine_t = logps(rounded(model, getattr(torch, dtype)), ids)
+    for step in range(100):
+        yield Scores(logps(nudged(model, step_size * step), ids), engine_t)
+
+
+@pytest.mark.parametrize(("dtype", "step_size", "within"), [("float32", 1e-6, 10), ("bfloat16", 2e-4, 50)])
+def test_an_engine_that_stands_still_is_caught_while_the_difference_is_within_rounding(
+    lab_model: Any, ids: list[int], dtype: str, step_size: float, within: int
+) -> None:
+    moved_at, faults = None, []
+    for now in stale_run(lab_model[0], ids, dtype, step_size):
+        faults.append(find_fault(now, moved_at, NOISE[dtype]))
+        if faults[-1] is not None:
+            break
+        moved_at = now if served_moved(now, moved_at) else moved_at
+    assert "in the trainer and by 0 in vLLM" in str(faults[-1])
+    assert 1 < len(faults) < within
+    assert now.difference < NOISE[dtype].between
+
+
+def test_weights_that_nobody_moves_are_no_fault(lab_model: Any, ids: list[int]) -> None:
+    now = Scores(logps(lab_model[0], ids), logps(lab_model[0], ids))
+    assert find_fault(now, now, NOISE["float32"]) is None
+    assert now.difference == 0
+
+
+class Server:
+    """In place of vLLM's server: a model that takes over the trainer's weights only when it is told to."""
+
+    def __init__(self, model: Any) -> None:
+        self.served, self.calls, self.gone = copy.deepcopy(model), 0, False
+        self.base_url, self.model = "http://here", "lab"
+
+    def take(self, model: Any) -> None:
+        self.served.load_state_dict(model.state_dict())
+
+    def get_server_info(self) -> dict[str, Any]:
+        return {"model_config": {"dtype": "torch.float32"}}
+
+    def _post(self, url: str, json: dict[str, Any]) -> dict[str, Any]:
+        if self.gone:
+            raise ConnectionError("connection refused")
+        self.calls += 1
+        ids = json["prompt"]
+        rows = [{str(token): {"logprob": value}} for token, value in zip(ids[1:], logps(self.served, ids), strict=True)]
+        return {"choices": [{"prompt_logprobs": [None, *rows]}]}
+
+
+@pytest.fixture
+def watched(make_trainer: Any, lab_model: Any) -> tuple[Any, ServedWeights, Server]:
+    trainer = make_trainer()
+    server = Server(lab_model[0])
+    trainer.vllm_generation = SimpleNamespace(mode="server", vllm_client=server, generate=lambda: "drawn")
+    return trainer, ServedWeights(trainer), server
+
+
+def step(trainer: Any, size: float = 1e-3) -> None:
+    trainer.state.global_step += 1
+    with torch.no_grad():
+        for weight in trainer.model.parameters():
+            weight.mul_(1 + size)
+
+
+def test_the_engine_is_checked_once_before_the_first_draw_of_a_step(watched: Any) -> None:
+    trainer, _, server = watched
+    assert [trainer.vllm_generation.generate() for _ in range(3)] == ["drawn"] * 3
+    assert server.calls == 1
+    step(trainer, 0.0)
+    trainer.vllm_generation.generate()
+    assert server.calls == 2
+
+
+def test_a_missed_copy_stops_the_draw_and_goes_on_stopping_it(watched: Any) -> None:
+    trainer, _, server = watched
+    trainer.vllm_generation.generate()
+    step(trainer)
+    for _ in range(2):  # the monitor may have swallowed the first
+        with pytest.raises(EngineError, match=r"does not serve the weights in training \(step 1, process 0\)"):
+            trainer.vllm_generation.generate()
+    server.take(trainer.model)
+    assert trainer.vllm_generation.generate() == "drawn"
+
+
+def test_the_base_in_the_policys_place_is_checked_as_itself(watched: Any) -> None:
+    trainer, _, server = watched
+    step(trainer)
+    server.take(trainer.model)
+    trainer.vllm_generation.generate()
+    trainer.model = trainer.ref_model
+    with pytest.raises(EngineError, match="does not serve"):
+        trainer.vllm_generation.generate()
+    server.take(trainer.ref_model)
+    assert trainer.vllm_generation.generate() == "drawn"
+
+
+def test_a_server_that_is_gone_ends_the_run_with_what_to_do(watched: Any) -> None:
+    trainer, _, server = watched
+    server.gone = True
+    with pytest.raises(EngineError, match=r"http://here does not answer \(connection refused\).* --resume"):
+        trainer.vllm_generation.generate()
+
+
+def test_checking_leaves_randomness_and_train_mode_alone(watched: Any) -> None:
+    trainer, callback, _ = watched
+    trainer.model.train()
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    callback.check()
+    assert trainer.model.training
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]
+
+
+def test_the_difference_is_logged_under_its_name(watched: Any, read_scalars: Any, tmp_path: Any) -> None:
+    trainer, callback, _ = watched
+    trainer.vllm_generation.generate()
+    trainer.callback_handler.on_train_begin(trainer.args, trainer.state, trainer.control)
+    trainer.state.global_step = 1
+    callback.on_log(trainer.args, trainer.state, trainer.control, logs={"reward": 1.0})
+    callback.on_log(trainer.args, trainer.state, trainer.control, logs={"train_runtime": 1.0})
+    assert read_scalars(tmp_path)[DIFFERENCE] == [(1, pytest.approx(0, abs=1e-5))]

@@ -1,0 +1,119 @@
+"""The model card: TRL's, with the support table of support.json and a figure that is there."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+from PIL import Image
+
+from offleash.train.config import load_recipe
+from offleash.train.grpo import run
+from offleash.train.model_card import support_section
+
+TINY = {
+    "train_args": '{"split": "train", "n": 16}',
+    "probe_args": '{"split": "probe", "n": 4}',
+    "per_device_train_batch_size": "8",
+    "num_generations": "4",
+    "max_steps": "1",
+    "save_strategy": "no",
+    "monitor_k": "4",
+    "monitor_score_k": "4",
+    "use_cpu": "true",
+    "disable_tqdm": "true",
+}
+ROWS = {
+    "pass@1": "pass_at_k/1",
+    "pass@4": "pass_at_k/4",
+    "SRR": "support/unit/srr",
+    "NDR": "support/unit/ndr",
+    "SDS": "support/unit/sds",
+    "NSCR": "support/unit/nscr",
+    "answer entropy": "entropy/answer",
+    "token entropy": "entropy/token_T1",
+}
+
+
+def trained(folder: Path, **settings: Any) -> Any:
+    flags = {**TINY, "output_dir": str(folder), **settings}
+    return run(load_recipe(["--config", "lab", *(w for k, v in flags.items() for w in (f"--{k}", str(v)))]))
+
+
+def table(card: str) -> dict[str, list[str]]:
+    lines = [line[1:-2].split(" |") for line in card.splitlines() if line.startswith("| ")]
+    return {title.strip(): [cell.strip() for cell in cells] for title, *cells in lines}
+
+
+@pytest.fixture(autouse=True)
+def restored(monkeypatch):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")  # run() sets it
+
+
+def test_the_card_beside_the_final_model_has_the_numbers_of_support_json_and_a_figure(tmp_path):
+    trained(tmp_path / "run")
+    final = tmp_path / "run" / "final"
+    record = json.loads((tmp_path / "run" / "support.json").read_text())
+    card = (final / "README.md").read_text()
+    found = table(card)
+    assert found.pop("") == ["base", "step 1"]
+    assert len(found) == len(ROWS)
+    for (title, cells), (start, tag) in zip(found.items(), ROWS.items(), strict=True):
+        assert title.startswith(start)
+        values = record["base"].get(tag), record["steps"]["1"][tag]
+        assert cells == ["-" if value is None else f"{value:.3f}" for value in values]
+    assert "![pass@k of base and policy](pass_at_k.png)" in card
+    with Image.open(final / "pass_at_k.png") as image:
+        assert min(image.size) > 300
+    assert card.index("## Quick start") < card.index("## Support") < card.index("## Training procedure")
+    assert "grpo" in ModelCard.load(final / "README.md").data.tags
+    assert str(tmp_path) not in card
+    assert card == (tmp_path / "run" / "README.md").read_text()
+
+
+def test_a_run_without_a_monitor_has_trls_own_card(tmp_path):
+    trained(tmp_path / "run", monitor_every=0)
+    card = (tmp_path / "run" / "final" / "README.md").read_text()
+    assert "## Training procedure" in card
+    assert "## Support" not in card
+    assert not (tmp_path / "run" / "final" / "pass_at_k.png").exists()
+
+
+def test_a_push_to_the_hub_uploads_the_table_and_the_figure(tmp_path, monkeypatch):
+    uploaded: list[set[str]] = []
+
+    class Hub:
+        def create_repo(self, name: str, **_: Any) -> Any:
+            return SimpleNamespace(repo_id=name)
+
+        def upload_folder(self, folder_path: str, ignore_patterns: list[str], **_: Any) -> None:
+            assert "## Support" in Path(folder_path, "README.md").read_text()
+            assert not any(Path("README.md").match(p) or Path("pass_at_k.png").match(p) for p in ignore_patterns)
+            uploaded.append({path.name for path in Path(folder_path).iterdir()})
+
+    monkeypatch.setattr("transformers.trainer.hf_api", Hub)
+    trained(tmp_path / "run", push_to_hub="true", hub_model_id="me/mine", hub_strategy="end")
+    assert {"README.md", "pass_at_k.png", "model.safetensors"} <= uploaded[-1]
+    assert "# Model Card for mine" in (tmp_path / "run" / "final" / "README.md").read_text()
+
+
+def test_names_from_outside_are_text_in_the_card_and_nothing_more():
+    metrics = {"pass_at_k/1": 0.5, "monitor/samples": 8.0, "support/floor": 0.75}
+    record = {"k": 1, "token_entropy": "entropy/token_T1", "base": metrics, "steps": {"2": metrics, "10": metrics}}
+    section = support_section(record, "t\n\n# <script>alert(1)</script>", "[m](http://x)|`y`![i](z)")
+    assert "<script>" not in section
+    assert "[m](" not in section
+    assert "![i](" not in section
+    assert "\n# " not in section
+    assert section.count("|---|---|---|") == 1
+    assert "step 10" in section
+
+
+def test_a_broken_record_costs_the_table_and_not_the_run(tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "support.json").write_text("{")
+    assert trained(tmp_path / "run", monitor_every=0) is not None
+    assert "WARNING: the model card has no support table" in capsys.readouterr().out
+    assert "## Training procedure" in (tmp_path / "run" / "final" / "README.md").read_text()

@@ -1,0 +1,278 @@
+"""offleash check: a recipe looked over before it is run: data, model, memory, hours, money.
+
+    offleash check recipes/lab.yaml --gpu cpu
+    offleash check recipes/models/qwen2.5-0.5b-gsm8k.yaml --gpu 4090 --price 0.5
+    offleash check recipes/models/dapo-7b.yaml --gpu H100 --accelerate recipes/accelerate/node_zero3.yaml
+
+Every key of the recipe is also a flag here, as in training (`--max_completion_length 4096`). Nothing is trained and no
+weight is loaded: the model's config and tokenizer are enough, and the tasks with their gold answers. Where the hub is
+out of reach, give folders: --model_name_or_path FOLDER (config.json and the tokenizer), and path=FILE in train_args and
+probe_args. Status 1 if something would fail or does not fit.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import yaml
+from transformers import AutoConfig, AutoTokenizer
+from trl import GRPOConfig
+
+from offleash.callbacks.support import refuse_overlap
+from offleash.eval.errors import ConfigError, OffleashError
+from offleash.eval.tasks import TASKS, Task, load_task
+from offleash.eval.tasks.rows import Benchmark
+from offleash.eval.verify.golds import check_golds
+from offleash.train.config import Recipe, load_recipe
+from offleash.train.cost import EFFICIENCY, TRAFFIC, Lengths
+from offleash.train.forecast import Forecast, Machines, forecast
+from offleash.train.grpo import training_dataset
+from offleash.train.hardware import GIB, GPUS, find_device
+from offleash.train.images import refuse_images
+from offleash.train.memory import Sharding
+from offleash.train.model_size import AdapterSize, ModelSize, measure_model
+
+__all__ = ["main"]
+
+PROMPTS = 512
+"""So many prompts are tokenized for the lengths."""
+
+
+def main(words: list[str]) -> int:
+    options, rest = _parser().parse_known_args(words)
+    machines = _machines(options)
+    recipe = _load(options.recipe, rest, machines.gpus)
+    problems: list[str] = []
+    tasks = _tasks(recipe, problems)
+    model, tokenizer = _model(recipe, problems)
+    longest, mean = _prompt_lengths(recipe, tasks, tokenizer, options.prompt_tokens)
+    if model is not None:
+        if tasks is not None and tokenizer is not None:
+            _contexts(recipe, model, longest, problems)
+        completion = options.mean_tokens or recipe.training.max_completion_length / 2
+        lengths = Lengths(mean, completion, recipe.training.max_completion_length)
+        counts = [len(task.problems) for task in tasks] if tasks else [0, 0]
+        made = forecast(recipe, model, machines, lengths, longest, counts[0], counts[1], options.mfu)
+        _show_memory(made, machines, problems)
+        _show_time(made, machines, lengths, options)
+    for problem in problems:
+        print(f"PROBLEM   {problem}")
+    print("offleash: this recipe will not run as it is" if problems else "offleash: nothing speaks against this recipe")
+    return 1 if problems else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="offleash check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = made.add_argument
+    add("recipe", help="a recipe's file, or the name of one that ships with Offleash")
+    add("--gpu", default="H100", help=f"{', '.join(GPUS)} or cpu, this machine's (default %(default)s)")
+    add("--gpus", type=int, help="how many in all (default: what --accelerate says, or 1)")
+    add("--accelerate", type=Path, metavar="FILE", help="the accelerate config: how many processes, and what is shared")
+    add("--price", type=float, metavar="DOLLARS", help="of one GPU for one hour")
+    add("--mfu", type=float, default=EFFICIENCY, help="share of peak arithmetic reached (default %(default)s)")
+    add("--mean-tokens", type=float, help="mean length of a completion (default: half of max_completion_length)")
+    add("--prompt-tokens", type=int, default=256, help="of a prompt, where the tasks or the tokenizer do not load")
+    return made
+
+
+def _load(path: str, flags: list[str], gpus: int) -> Recipe:
+    """As if launched on so many GPUs, by which TRL divides its batches, although this machine may have none.
+
+    Without a GPU bf16 is refused unless the CPU is asked for, so it is.
+    """
+    given = [word.split("=")[0] for word in flags]
+    on_cpu = [] if torch.cuda.is_available() or "--use_cpu" in given else ["--use_cpu", "true"]
+    with patch.object(GRPOConfig, "world_size", gpus):
+        recipe = load_recipe(["--config", path, *flags, *on_cpu])
+    print(f"recipe    {path}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
+    return recipe
+
+
+def _machines(options: argparse.Namespace) -> Machines:
+    sharding, gpus = _launch(options.accelerate) if options.accelerate else ("none", 1)
+    return Machines(find_device(options.gpu), options.gpus or gpus, sharding)
+
+
+def _launch(path: Path) -> tuple[Sharding, int]:
+    """What an accelerate config shares between GPUs, and how many processes it starts."""
+    try:
+        values = yaml.safe_load(path.read_text())
+        kind, processes = str(values["distributed_type"]), int(values["num_processes"])
+    except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
+        raise ConfigError(f"{path} is not an accelerate config: {error}") from error
+    if kind == "DEEPSPEED":
+        stages: dict[int, Sharding] = {1: "zero1", 2: "zero2", 3: "zero3"}
+        return stages.get(values.get("deepspeed_config", {}).get("zero_stage"), "none"), processes
+    return ("fsdp" if kind == "FSDP" else "none"), processes
+
+
+def _tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:
+    """Both tasks, None if one cannot be built; golds that do not verify and problems in both are noted."""
+    run = recipe.run
+    try:
+        train, probe = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
+    except OffleashError as error:
+        problems.append(str(error))
+        return None
+    print(f"tasks     {len(train.problems):,} training and {len(probe.problems):,} probe problems")
+    try:
+        for task in (train, probe):
+            refuse_images(task)
+            _require_golds(run.task, task)
+        if run.monitor_every:
+            refuse_overlap(training_dataset(train), probe)
+    except OffleashError as error:
+        problems.append(str(error))
+    return train, probe
+
+
+def _require_golds(name: str, task: Task) -> None:
+    """A benchmark's golds were verified as it was loaded."""
+    if isinstance(TASKS.get(name), Benchmark):
+        return
+    try:
+        faults = check_golds(task)
+    except TypeError:  # nothing to verify: such a task makes its answers itself
+        return
+    if faults:
+        raise ConfigError(f"{len(faults)} gold answers of {task.name} cannot be verified, first {': '.join(faults[0])}")
+
+
+def _model(recipe: Recipe, problems: list[str]) -> tuple[ModelSize | None, Any]:
+    """The model's size and tokenizer, from its config alone."""
+    chosen = recipe.model
+    where = {"revision": chosen.model_revision, "trust_remote_code": recipe.training.trust_remote_code}
+    try:
+        config = AutoConfig.from_pretrained(chosen.model_name_or_path, **where)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        problems.append(
+            f"the model's config cannot be loaded ({reason}): where the hub is out of reach, copy config.json and the "
+            "tokenizer into a folder and add --model_name_or_path FOLDER"
+        )
+        return None, None
+    size = measure_model(config, _adapter(recipe))
+    trained = f"an adapter of {_millions(size.trained)} trained" if size.adapter else "all trained"
+    print(f"model     {config.model_type}, {_millions(size.parameters)} parameters, {trained}, {recipe.model.dtype}")
+    return size, _tokenizer(chosen.model_name_or_path, where, problems)
+
+
+def _tokenizer(name: str, where: dict[str, Any], problems: list[str]) -> Any:
+    try:
+        found = AutoTokenizer.from_pretrained(name, **where)
+    except (OSError, ValueError) as error:
+        problems.append(f"the tokenizer cannot be loaded: {str(error).strip().splitlines()[0]}")
+        return None
+    if not found("1 + 1")["input_ids"]:  # transformers makes an empty one where there is a config and no tokenizer
+        problems.append(f"{name} has no tokenizer: copy tokenizer.json and tokenizer_config.json there as well")
+        return None
+    return found
+
+
+def _adapter(recipe: Recipe) -> AdapterSize | None:
+    chosen = recipe.model
+    if not chosen.use_peft:
+        return None
+    return AdapterSize(chosen.lora_r, chosen.lora_target_modules or ("q_proj", "v_proj"))
+
+
+def _prompt_lengths(recipe: Recipe, tasks: tuple[Task, Task] | None, tokenizer: Any, assumed: int) -> tuple[int, float]:
+    """Longest and mean prompt, in tokens."""
+    if tasks is None or tokenizer is None:
+        print(f"prompts   assumed to have {assumed} tokens (--prompt-tokens)")
+        return assumed, float(assumed)
+    sizes = [_tokens(tokenizer, problem.prompt) for task in tasks for problem in task.problems[:PROMPTS]]
+    longest, mean = max(sizes), sum(sizes) / len(sizes)
+    print(f"prompts   {mean:.0f} tokens on average, at most {longest}, of {len(sizes)} looked at (images not counted)")
+    return longest, mean
+
+
+def _tokens(tokenizer: Any, prompt: str | list[dict[str, Any]]) -> int:
+    if isinstance(prompt, str):
+        return len(tokenizer(prompt)["input_ids"])
+    texts = [{"role": message["role"], "content": _text(message["content"])} for message in prompt]
+    if tokenizer.chat_template is None:
+        return len(tokenizer("\n".join(message["content"] for message in texts))["input_ids"])
+    return len(tokenizer.apply_chat_template(texts, add_generation_prompt=True, tokenize=True, return_dict=False))
+
+
+def _text(content: str | list[dict[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part["text"]) for part in content if part["type"] == "text")
+
+
+def _contexts(recipe: Recipe, model: ModelSize, prompt: int, problems: list[str]) -> None:
+    """A prompt and its completion must fit the model, and what vLLM was told."""
+    config = recipe.training
+    needed = prompt + config.max_completion_length
+    limits = {"the model's context": model.context, "vllm_max_model_length": config.vllm_max_model_length}
+    for name, limit in limits.items():
+        if limit is not None and needed > limit:
+            problems.append(
+                f"the longest prompt ({prompt}) and max_completion_length ({config.max_completion_length}) make "
+                f"{needed} tokens, more than {name} of {limit}"
+            )
+
+
+def _show_memory(made: Forecast, machines: Machines, problems: list[str]) -> None:
+    device = machines.device
+    print(f"memory    on each of {machines.gpus} x {device.name} ({device.memory / GIB:.1f} GiB), {machines.sharding}:")
+    for part, size in made.memory.items():
+        if size:
+            print(f"          {size / GIB:8.2f} GiB  {part}")
+    print(f"          {made.bytes / GIB:8.2f} GiB  in all, {made.bytes / device.memory:.0%}")
+    if made.bytes > device.memory:
+        problems.append(
+            f"{made.bytes / GIB:.1f} GiB are needed and a {device.name} has {device.memory / GIB:.1f}: more GPUs with "
+            "ZeRO-3, use_peft, a smaller per_device_train_batch_size, or vllm_enable_sleep_mode"
+        )
+    if made.vllm_sequences is None:
+        return
+    if made.vllm_sequences < 1:
+        problems.append("vLLM's share holds the weights but no whole sequence: raise vllm_gpu_memory_utilization")
+    else:
+        print(f"vLLM      caches {made.vllm_sequences:.0f} sequences of full length at once in each engine")
+
+
+def _show_time(made: Forecast, machines: Machines, lengths: Lengths, options: argparse.Namespace) -> None:
+    step = made.rollout_seconds + made.update_seconds
+    print(
+        f"step      {made.rollouts:,.0f} rollouts of {lengths.prompt:.0f} + {lengths.completion:.0f} tokens: "
+        f"{_span(step)} ({_span(made.rollout_seconds)} generating, {_span(made.update_seconds)} updating)"
+    )
+    print(f"training  {made.steps:,} steps: {_cost(made.training_seconds, machines.gpus, options.price)}")
+    if made.measurements:
+        share = made.monitoring_seconds / (made.training_seconds or 1)
+        print(
+            f"monitor   {made.measurements} x {made.samples:,} samples, {_span(made.measure_seconds)} each: "
+            f"{_cost(made.monitoring_seconds, machines.gpus, options.price)}, {share:.0%} of training"
+        )
+    print(
+        f"assumed   {options.mfu:.0%} of peak arithmetic, {TRAFFIC:.0%} of peak bandwidth, mean completion "
+        f"{lengths.completion:.0f} tokens; no time for verifying, saving or starting up"
+    )
+
+
+def _cost(seconds: float, gpus: int, price: float | None) -> str:
+    hours = gpus * seconds / 3600
+    money = f", ${hours * price:,.2f}" if price is not None else ""
+    return f"{_span(seconds)}, {hours:,.1f} GPU hours{money}" if hours >= 0.05 else f"{_span(seconds)}{money}"
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.2f} M"

@@ -1,0 +1,175 @@
+"""A recipe before it runs: the memory each GPU needs, and the tokens, hours and money of training and of monitoring."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from offleash.train.config import Recipe
+from offleash.train.cost import (
+    EFFICIENCY,
+    Lengths,
+    measurements,
+    rollout_seconds,
+    scoring_seconds,
+    update_seconds,
+)
+from offleash.train.hardware import Device
+from offleash.train.memory import (
+    CONTEXT_BYTES,
+    FULL,
+    HALF,
+    Layout,
+    Sharding,
+    generating,
+    states,
+    training,
+    vllm_sequences,
+)
+from offleash.train.model_size import ModelSize
+
+__all__ = ["Forecast", "Machines", "forecast", "layout_of"]
+
+MOMENTS = {"adamw_8bit": 2, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2, "adafactor": 0, "sgd": 0}
+"""Bytes of optimizer state per float32 number; AdamW's 8 for any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    device: Device
+    gpus: int
+    sharding: Sharding
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    memory: dict[str, float]
+    """Bytes on each GPU by part, at the moment that needs most."""
+    vllm_sequences: float | None
+    """Of the longest kind, at once in each engine; None without vLLM on these GPUs."""
+    steps: int
+    rollouts: float
+    """Per step, over all GPUs."""
+    rollout_seconds: float
+    update_seconds: float
+    measurements: int
+    samples: int
+    """Of one measurement."""
+    measure_seconds: float
+
+    @property
+    def bytes(self) -> float:
+        return sum(self.memory.values())
+
+    @property
+    def training_seconds(self) -> float:
+        return self.steps * (self.rollout_seconds + self.update_seconds)
+
+    @property
+    def monitoring_seconds(self) -> float:
+        return self.measurements * self.measure_seconds
+
+
+def layout_of(recipe: Recipe, machines: Machines, prompt_tokens: int) -> Layout:
+    """What the recipe says about memory. `prompt_tokens` is the longest prompt's length."""
+    training_config, model_config = recipe.training, recipe.model
+    colocated = training_config.use_vllm and training_config.vllm_mode == "colocate"
+    return Layout(
+        gpus=machines.gpus,
+        sharding=machines.sharding,
+        half=bool(training_config.bf16 or training_config.fp16),
+        weight_bytes=HALF if model_config.dtype in ("bfloat16", "float16") else FULL,
+        moments_bytes=MOMENTS.get(str(getattr(training_config.optim, "value", training_config.optim)), 8),
+        reference=training_config.beta > 0,
+        checkpointing=bool(training_config.gradient_checkpointing),
+        micro_batch=training_config.per_device_train_batch_size,
+        tokens=prompt_tokens + training_config.max_completion_length,
+        rollouts=0
+        if training_config.use_vllm
+        else training_config.per_device_train_batch_size * training_config.steps_per_generation,
+        vllm_share=training_config.vllm_gpu_memory_utilization if colocated else 0.0,
+        vllm_gpus=training_config.vllm_tensor_parallel_size if colocated else 1,
+        sleeps=bool(training_config.vllm_enable_sleep_mode),
+    )
+
+
+def forecast(
+    recipe: Recipe,
+    model: ModelSize,
+    machines: Machines,
+    lengths: Lengths,
+    longest_prompt: int,
+    problems: int,
+    probes: int,
+    efficiency: float = EFFICIENCY,
+) -> Forecast:
+    """Everything that follows from a recipe, the size of its model and its tasks, and the machines."""
+    layout, device = layout_of(recipe, machines, longest_prompt), machines.device
+    run, config = recipe.run, recipe.training
+    trained = config.per_device_train_batch_size * machines.gpus * config.gradient_accumulation_steps
+    generated = config.per_device_train_batch_size * machines.gpus * config.steps_per_generation
+    rollouts = trained / config.num_iterations
+    sequences = vllm_sequences(model, layout, device.memory) if layout.vllm_share else None
+    at_once = _at_once(layout, lengths, sequences)
+
+    def draw(count: float, limit: float) -> float:
+        return rollout_seconds(
+            *(model, device, machines.gpus, count, lengths, limit),
+            engine_gpus=layout.vllm_gpus,
+            efficiency=efficiency,
+            weight_bytes=HALF if config.use_vllm else layout.weight_bytes,
+        )
+
+    update = update_seconds(
+        *(model, device, machines.gpus, trained, lengths),
+        checkpointing=layout.checkpointing,
+        reference=layout.reference,
+        old=_takes_old_logps(recipe),
+        iterations=config.num_iterations,
+        efficiency=efficiency,
+    )
+    samples, scored = probes * run.monitor_k, probes * min(run.monitor_k, run.monitor_score_k)
+    steps = _steps(recipe, problems, trained)
+    return Forecast(
+        memory=_peak(model, layout, device),
+        vllm_sequences=sequences,
+        steps=steps,
+        rollouts=rollouts,
+        rollout_seconds=draw(generated, at_once) * rollouts / generated,
+        update_seconds=update,
+        measurements=measurements(steps, run.monitor_every),
+        samples=samples,
+        measure_seconds=draw(samples, at_once if config.use_vllm else run.monitor_batch_size)
+        + scoring_seconds(model, device, machines.gpus, scored, lengths, efficiency),
+    )
+
+
+def _at_once(layout: Layout, lengths: Lengths, sequences: float | None) -> float:
+    """How many sequences of mean length one engine holds."""
+    if sequences is None:
+        return max(layout.rollouts, 1) if layout.rollouts else 256
+    return max(1.0, sequences * layout.tokens / (lengths.prompt + lengths.completion))
+
+
+def _peak(model: ModelSize, layout: Layout, device: Device) -> dict[str, float]:
+    """The larger of the two moments: an update (vLLM holds its share unless it sleeps), or generating."""
+    held = states(model, layout)
+    if device.name != "cpu":
+        held["CUDA context"] = CONTEXT_BYTES
+    update, drawn = training(model, layout), generating(model, layout, device.memory)
+    name = "vLLM's share" if layout.vllm_share else "cache of rollouts"
+    if layout.vllm_share and not layout.sleeps:
+        return {**held, **update, name: drawn}
+    return {**held, **update} if sum(update.values()) > drawn else {**held, name: drawn}
+
+
+def _takes_old_logps(recipe: Recipe) -> bool:
+    """As GRPOTrainer decides it (TRL 1.16): off-policy updates, or vLLM's samples corrected by importance."""
+    config = recipe.training
+    off_policy = config.gradient_accumulation_steps % (config.steps_per_generation * config.num_iterations) != 0
+    return bool(off_policy or (config.use_vllm and config.vllm_importance_sampling_correction))
+
+
+def _steps(recipe: Recipe, problems: int, trained: int) -> int:
+    config = recipe.training
+    if config.max_steps > 0:
+        return int(config.max_steps)
+    return ceil(config.num_train_epochs * problems * config.num_generations * config.num_iterations / trained)

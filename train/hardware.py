@@ -1,0 +1,54 @@
+"""What one device can do: dense bf16 arithmetic, memory and its bandwidth, from the makers' data sheets."""
+
+import os
+from typing import NamedTuple
+
+import psutil
+
+from offleash.eval.errors import ConfigError
+
+__all__ = ["GIB", "GPUS", "Device", "find_device"]
+
+GIB = 2**30
+CORE_FLOPS = 1e11
+"""Of one CPU core in float32: two units of 8 multiply-adds a cycle, at 3 GHz."""
+CPU_BANDWIDTH = 2e10
+
+
+class Device(NamedTuple):
+    name: str
+    flops: float
+    """Peak operations per second, dense, bf16 with float32 accumulation."""
+    memory: float
+    """Bytes."""
+    bandwidth: float
+    """Bytes per second."""
+
+
+GPUS: dict[str, Device] = {
+    name: Device(name, teraflops * 1e12, gib * GIB, terabytes * 1e12)
+    for name, teraflops, gib, terabytes in (
+        ("B200", 2250, 179, 8.0),
+        ("H200", 989, 140, 4.8),
+        ("H100", 989, 79.6, 3.35),
+        ("A100", 312, 79.3, 2.04),
+        ("A100-40", 312, 39.4, 1.56),
+        ("L40S", 362, 44.9, 0.864),
+        ("A6000", 155, 47.5, 0.768),
+        ("5090", 209, 31.8, 1.79),
+        ("4090", 165, 24.0, 1.01),
+        ("3090", 71, 24.0, 0.936),
+        ("A10", 125, 22.5, 0.6),
+        ("L4", 121, 22.5, 0.3),
+    )
+}
+
+
+def find_device(name: str) -> Device:
+    """By name, in any case; `cpu` is this machine's."""
+    if name.lower() == "cpu":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return Device("cpu", cores * CORE_FLOPS, psutil.virtual_memory().total, CPU_BANDWIDTH)
+    if name.upper() not in GPUS:
+        raise ConfigError(f"no GPU {name!r}; known are {', '.join(GPUS)} and cpu")
+    return GPUS[name.upper()]

@@ -1,0 +1,92 @@
+"""What the launcher was asked for against what runs: Accelerate may fall back to less without a word.
+
+Read against Accelerate 1.15 (`commands/launch.py`, `utils/launch.py`, `state.py`):
+
+- `--cpu`, or a config without a distributed type, starts one process whatever `--num_processes` says.
+- Processes that see no GPU and are not told to use the CPU do not join: each trains on its own, in the same folder.
+- FSDP counts only where the processes are on GPUs; on CPUs the branch is not reached and DDP runs.
+- ACCELERATE_USE_CPU makes `AcceleratorState` skip DeepSpeed.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+from accelerate import DistributedType, PartialState
+from accelerate.commands.config.config_args import default_config_file, load_config_from_file
+from accelerate.commands.launch import launch_command_parser
+from accelerate.state import is_initialized
+
+from offleash.eval.errors import ConfigError
+
+__all__ = ["fallback", "processes_asked", "refuse_fallback"]
+
+LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch", "accelerate/commands/launch.py")
+UNSHARDED = (DistributedType.NO, DistributedType.MULTI_CPU)
+
+
+def refuse_fallback() -> None:
+    """Raise ConfigError if less runs than was asked for. Call it once the process group is up."""
+    state = PartialState()
+    asked = _processes_asked_of_the_launcher() if state.num_processes == 1 else None
+    found = fallback(os.environ, state.distributed_type, state.num_processes, asked, is_initialized())
+    if found is not None:
+        raise ConfigError(found)
+
+
+def fallback(
+    environ: Mapping[str, str], kind: DistributedType, processes: int, asked: int | None, final: bool
+) -> str | None:
+    """How what runs falls short of what was asked for, None if it does not.
+
+    `asked` is the launcher's number of processes where it is known. `final` says that an Accelerator exists: before,
+    `kind` is not yet FSDP or DeepSpeed, and what it will be follows from Accelerate's own conditions.
+    """
+    launched = int(environ.get("WORLD_SIZE") or 1)
+    if processes < launched:
+        return (
+            f"{launched} processes were launched and each would train on its own, for want of a GPU: to train on CPUs "
+            "add --use_cpu true"
+        )
+    if asked is not None and processes < asked:
+        return (
+            f"{asked} processes were asked for and {processes} runs: `--cpu`, or an accelerate config without a "
+            "distributed type, starts one in silence; use recipes/accelerate/cpu_two_processes.yaml (CPU) or a config "
+            "with distributed_type MULTI_GPU, FSDP or DEEPSPEED"
+        )
+    cpu = _true(environ, "ACCELERATE_USE_CPU")
+    if _true(environ, "ACCELERATE_USE_DEEPSPEED") and (kind != DistributedType.DEEPSPEED if final else cpu):
+        return "DeepSpeed was asked for and is dropped because ACCELERATE_USE_CPU is set: unset ACCELERATE_USE_CPU"
+    if _true(environ, "ACCELERATE_USE_FSDP") and (kind != DistributedType.FSDP if final else kind in UNSHARDED):
+        return (
+            f"FSDP was asked for and {kind.value} would run, every process with the whole model: FSDP needs GPUs; on "
+            "CPUs use recipes/accelerate/cpu_two_processes.yaml or cpu_zero3.yaml"
+        )
+    return None
+
+
+def processes_asked(words: Sequence[str]) -> int | None:
+    """`--num_processes` of an `accelerate launch` command line, or its config file's; None if it is not one."""
+    place = next((i for i, word in enumerate(words) if word.endswith(LAUNCHERS)), None)
+    if place is None or not any("accelerate" in word for word in words[: place + 1]):
+        return None
+    arguments, _ = launch_command_parser().parse_known_args(list(words[place + 1 :]))
+    if arguments.num_processes is not None:
+        return int(arguments.num_processes)
+    if arguments.config_file is None and (arguments.cpu or not Path(default_config_file).is_file()):
+        return None
+    return int(load_config_from_file(arguments.config_file).num_processes)
+
+
+def _processes_asked_of_the_launcher() -> int | None:
+    """The simple launcher puts nothing of it into the environment: its own command line has to tell."""
+    try:
+        parent = psutil.Process().parent()
+        return processes_asked(parent.cmdline()) if parent is not None else None
+    except (psutil.Error, OSError):
+        return None
+
+
+def _true(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").lower() in ("1", "true", "yes", "on")

@@ -1,0 +1,112 @@
+"""Bytes that a GPU needs, part by part: states, activations, and what generation keeps beside them.
+
+States follow the ZeRO paper (arXiv 1910.02054, section 3): with AdamW and half precision 2 bytes of weights, 2 of
+gradients and 12 of optimizer per trained number, divided over the GPUs stage by stage. Activations are those of layers
+with a fused attention. Estimates are upper ends within some tens of percent, not measurements.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from offleash.train.hardware import GIB
+from offleash.train.model_size import ModelSize
+
+__all__ = ["Layout", "Sharding", "cache_bytes", "generating", "states", "training", "vllm_sequences"]
+
+Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
+HALF, FULL = 2, 4
+LIVE_PARAMETERS = 10**9
+"""DeepSpeed gathers up to so many numbers at once (stage3_max_live_parameters)."""
+LOGIT_TILE = 4096 * 32768
+"""TRL 1.16 takes log-probabilities in tiles of tokens x vocabulary, never a whole [tokens, vocabulary]."""
+CONTEXT_BYTES = 1.5 * GIB
+"""The CUDA context, kernels and communication buffers of a process."""
+VLLM_RUNTIME_BYTES = 1.5 * GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What decides memory besides the model. `tokens` is the longest sequence, `weight_bytes` those of a loaded one."""
+
+    gpus: int
+    sharding: Sharding
+    half: bool
+    weight_bytes: int
+    moments_bytes: float
+    """Of the optimizer, per trained number held in float32: 8 for AdamW, 2 for its 8-bit kind."""
+    reference: bool
+    checkpointing: bool
+    micro_batch: int
+    tokens: int
+    rollouts: int
+    """Generated at once on one GPU, where vLLM does not."""
+    vllm_share: float
+    """Of a GPU's memory; 0 without vLLM beside the trainer."""
+    vllm_gpus: int
+    sleeps: bool
+
+
+def states(model: ModelSize, layout: Layout) -> dict[str, float]:
+    """Weights, gradients and optimizer of the policy, and the frozen reference, on each GPU."""
+    engine = layout.sharding.startswith("zero") and layout.half  # DeepSpeed keeps half weights and a float32 copy
+    weight = HALF if engine else layout.weight_bytes
+    trained_weight = FULL if model.adapter and not engine else weight
+    moments = FULL + layout.moments_bytes if engine else layout.moments_bytes * trained_weight / FULL
+    over = _divided_by(layout)
+    frozen = model.parameters * weight if model.adapter else 0
+    copies = HALF if layout.half and not engine and layout.weight_bytes == FULL and layout.sharding == "none" else 0
+    return {
+        "weights": (frozen + model.trained * trained_weight) / over[0],
+        "half-precision copies of weights": model.parameters * copies,
+        "gradients": model.trained * trained_weight / over[1],
+        "optimizer": model.trained * moments / over[2],
+        "reference model": model.parameters * weight / over[0] if layout.reference and not model.adapter else 0,
+        "gathered weights": _gathered(model, layout),
+    }
+
+
+def training(model: ModelSize, layout: Layout) -> dict[str, float]:
+    """What an update needs on top of the states."""
+    width = HALF if layout.half or layout.weight_bytes == HALF else FULL
+    tokens = layout.micro_batch * layout.tokens
+    layer = width * (4 * model.hidden + 2 * model.query + 2 * model.key_value + 4 * model.intermediate)
+    layer += 2 * FULL * model.hidden  # norms are taken in float32
+    kept = model.layers * width * model.hidden + 2 * layer if layout.checkpointing else model.layers * layer
+    head = 0 if model.adapter else model.vocabulary * model.hidden * FULL
+    tile = min(LOGIT_TILE, tokens * model.vocabulary) * (width + FULL)
+    return {"activations": tokens * kept, "logits": tile + head}
+
+
+def generating(model: ModelSize, layout: Layout, memory: float) -> float:
+    """What generation needs on top of the states: vLLM's share of the GPU's memory, or a cache of every rollout."""
+    if layout.vllm_share:
+        return layout.vllm_share * memory
+    width = HALF if layout.weight_bytes == HALF else FULL
+    return cache_bytes(model, width) * layout.rollouts * layout.tokens
+
+
+def vllm_sequences(model: ModelSize, layout: Layout, memory: float) -> float:
+    """How many of the longest sequences vLLM's share can cache at once on its GPUs; below 1 it does not start."""
+    share = layout.vllm_share * memory - VLLM_RUNTIME_BYTES
+    left = layout.vllm_gpus * share - model.parameters * HALF
+    return left / (cache_bytes(model, HALF) * layout.tokens)
+
+
+def cache_bytes(model: ModelSize, width: int) -> int:
+    """Of one token's keys and values in every layer."""
+    return 2 * model.layers * model.key_value * width
+
+
+def _divided_by(layout: Layout) -> tuple[int, int, int]:
+    """Over how many GPUs weights, gradients and optimizer are spread."""
+    gpus = layout.gpus
+    return {"none": (1, 1, 1), "zero1": (1, 1, gpus), "zero2": (1, gpus, gpus)}.get(layout.sharding, (gpus, gpus, gpus))
+
+
+def _gathered(model: ModelSize, layout: Layout) -> float:
+    if layout.sharding == "zero3":
+        return min(model.parameters, LIVE_PARAMETERS) * HALF
+    if layout.sharding == "fsdp":  # one layer, the next one, and the head with the embeddings
+        embeddings = 2 * model.vocabulary * model.hidden
+        return (2 * (model.parameters - embeddings) / model.layers + embeddings) * HALF
+    return 0.0

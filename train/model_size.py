@@ -1,0 +1,69 @@
+"""How large a model is: parameters counted on the meta device, where none is allocated, and the widths of a layer."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
+
+__all__ = ["ModelSize", "measure_model"]
+
+
+class ModelSize(NamedTuple):
+    """`parameters` in all, `trained` of them or beside them (an adapter's); widths in numbers per token."""
+
+    parameters: int
+    trained: int
+    layers: int
+    hidden: int
+    query: int
+    key_value: int
+    """Heads of keys times their width: a token's cache is twice that in every layer."""
+    intermediate: int
+    vocabulary: int
+    context: int | None
+    adapter: bool = False
+
+
+def measure_model(config: PretrainedConfig, adapter: "AdapterSize | None" = None) -> ModelSize:
+    """Count what the config would build. `adapter` counts as the trained part if given."""
+    model, text = _on_meta(config), config.get_text_config()
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    heads = text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return ModelSize(
+        parameters=parameters,
+        trained=parameters if adapter is None else adapter.count(model),
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        query=heads * width,
+        key_value=(getattr(text, "num_key_value_heads", None) or heads) * width,
+        intermediate=text.intermediate_size,
+        vocabulary=text.vocab_size,
+        context=getattr(text, "max_position_embeddings", None),
+        adapter=adapter is not None,
+    )
+
+
+class AdapterSize(NamedTuple):
+    """LoRA: each adapted [out, in] matrix gets rank x (in + out) numbers. `targets` end a module's name."""
+
+    rank: int
+    targets: Sequence[str] | str
+
+    def count(self, model: torch.nn.Module) -> int:
+        return sum(
+            self.rank * (module.in_features + module.out_features)
+            for name, module in model.named_modules()
+            if isinstance(module, torch.nn.Linear) and self._adapts(name)
+        )
+
+    def _adapts(self, name: str) -> bool:
+        last = name.rpartition(".")[2]
+        return last != "lm_head" if self.targets == "all-linear" else last in self.targets
+
+
+def _on_meta(config: PretrainedConfig) -> Any:
+    kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
+    with torch.device("meta"):
+        return kind.from_config(config)

@@ -1,0 +1,160 @@
+"""Whether a resumed run is still the run it was: its recipe against the saved one, key by key.
+
+A checkpoint stays on its trajectory, and its measurements compare, only under the settings it was made with. A changed
+one is refused by name unless `--allow` names it; some cannot be allowed, because the change would not take effect.
+"""
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from offleash.callbacks.summary import HISTORY
+from offleash.eval.errors import ConfigError
+from offleash.train.config import LAB_MODEL, Recipe, resolved
+from offleash.train.explorers import find_explorer
+from offleash.train.explorers.choice import explorer_mapping
+
+__all__ = ["RESOLVED", "Change", "changes", "require_unchanged"]
+
+RESOLVED = "recipe.yaml"
+
+# May change without a word: neither the trajectory nor a measurement depends on them.
+FREE = {
+    *("resume", "output_dir", "monitor_base_pools"),  # a folder may move; a base pool is known by its fingerprint
+    *("local_rank", "ddp_timeout", "vllm_group_port", "vllm_gpu_memory_utilization"),  # the machine
+    *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers", "dataloader_prefetch_factor"),
+    *("disable_tqdm", "report_to", "run_name", "project", "rollout_metrics"),  # what is seen
+    *("save_strategy", "save_steps", "save_total_limit", "push_to_hub"),  # what is kept and published
+}
+FREE_PREFIXES = ("log_", "logging_", "hub_", "trackio_", "vllm_server_")
+
+# Cannot change, whatever is allowed.
+IN_THE_OPTIMIZER = {"learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "optim", "optim_args"}
+IN_THE_BASE_POOL = {"monitor_k", "monitor_seed", "monitor_temperature", "monitor_top_p", "monitor_max_new_tokens"}
+
+LAB_FOLDER = ("recipes", "lab", "base")
+
+
+class Change(NamedTuple):
+    key: str
+    before: Any
+    now: Any
+
+    @property
+    def root(self) -> str:
+        return self.key.split(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.key} was {_shown(self.before)}, now {_shown(self.now)}"
+
+
+def require_unchanged(recipe: Recipe, folder: Path) -> None:
+    """Raise ConfigError if the recipe differs from the folder's own in what was not allowed to."""
+    allowed = recipe.run.allow
+    if unknown := sorted({key for key in allowed if key.split(".")[0] not in resolved(recipe)}):
+        raise ConfigError(f"--allow names no key of a recipe: {', '.join(unknown)}")
+    changed = changes(recipe, folder)
+    fixed = [change for change in changed if _is_fixed(change, folder)]
+    refused = [change for change in changed if change in fixed or not _is_allowed(change, allowed)]
+    if refused:
+        told = "; ".join(map(str, refused))
+        raise ConfigError(f"{folder} was begun with other settings: {told}. {_advice(refused, fixed)}")
+
+
+def changes(recipe: Recipe, folder: Path) -> list[Change]:
+    """What matters to a run and differs from the recipe in its folder; a key that it lacks was at its default."""
+    path = folder / RESOLVED
+    if not path.exists():
+        return []
+    now = resolved(recipe)
+    saved = {**_defaults(recipe), **_read(path)}
+    old, new = _comparable({key: saved.get(key) for key in now}), _comparable(now)
+    found = [Change(key, old.get(key), new.get(key)) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    return [*found, *_reordered(saved["explorer"], now["explorer"])]
+
+
+def _reordered(before: Any, now: Any) -> list[Change]:
+    """Explorers act one after another."""
+    orders = [list(explorer_mapping(chosen)) for chosen in (before, now)]
+    return [Change("explorer", *orders)] if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) else []
+
+
+def _is_allowed(change: Change, allowed: list[str]) -> bool:
+    return any(change.key == key or change.key.startswith(f"{key}.") for key in allowed)
+
+
+def _is_fixed(change: Change, folder: Path) -> bool:
+    measured = change.root in IN_THE_BASE_POOL and (folder / HISTORY).exists()
+    return measured or change.root in IN_THE_OPTIMIZER
+
+
+def _advice(refused: list[Change], fixed: list[Change]) -> str:
+    if not fixed:
+        keys = " ".join(change.key for change in refused)
+        return f"Put it back, choose another --output_dir, or go on so with --allow {keys}"
+    change = fixed[0]
+    why = (
+        "a checkpoint brings its optimizer's settings back"
+        if change.root in IN_THE_OPTIMIZER
+        else "the steps measured so far would not compare"
+    )
+    return f"{change.key} cannot change within a run ({why}): put it back, or choose another --output_dir"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} is not a recipe: a mapping of keys to values was expected")
+    return values
+
+
+def _defaults(recipe: Recipe) -> dict[str, Any]:
+    known = [field for part in recipe for field in fields(part)]
+    plain = {field.name: field.default for field in known if field.default is not MISSING}
+    made = {field.name: field.default_factory() for field in known if field.default_factory is not MISSING}
+    return dict(json.loads(json.dumps({**plain, **made}, default=str)))
+
+
+def _comparable(values: dict[str, Any]) -> dict[str, Any]:
+    """The leaves that matter, by dotted key, without what depends on the machine or is said twice."""
+    kept = {key: v for key, v in values.items() if key not in FREE and not key.startswith(FREE_PREFIXES)}
+    if Path(kept["model_name_or_path"] or "").parts[-3:] == LAB_FOLDER:
+        kept["model_name_or_path"] = LAB_MODEL  # wherever the package is installed
+    said = {"revision": "model_revision", "attn_implementation": "attn_implementation", "dtype": "dtype"}
+    kept["model_init_kwargs"] = {  # the trainer is built with these copies of other keys in it
+        name: v for name, v in (kept["model_init_kwargs"] or {}).items() if name not in said or v != kept[said[name]]
+    }
+    kept["explorer"] = {name: _filled(name, given) for name, given in explorer_mapping(kept["explorer"]).items()}
+    return _leaves(kept)
+
+
+def _filled(explorer: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """An explorer's arguments, those left at their defaults included."""
+    parameters = inspect.signature(find_explorer(explorer)).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    return dict(json.loads(json.dumps({**defaults, **given}, default=str)))
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys. Unset, empty and absent are the same; only an inner {} still says that it is."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and (value or not prefix):
+            found |= _leaves(value, f"{key}.")
+        elif value is not None and value != []:
+            found[key] = value
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = "unset" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else text[:119] + "…"
