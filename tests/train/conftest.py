@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,15 @@ SMALL = {
 }
 
 
-def launch_line(folder: Path, processes: str | None = None, **settings: Any) -> list[str]:
+def launch_line(
+    folder: Path, processes: str | None = None, program: Sequence[str] = ("-m", "offleash.train"), **settings: Any
+) -> list[str]:
     """The command a user types, on a small lab: `accelerate launch [--config_file ...] -m offleash.train ...`."""
     config = RECIPES / "accelerate" / f"{processes or 'one_process'}.yaml"
     flags = {**SMALL, "output_dir": str(folder), **{key: str(value) for key, value in settings.items()}}
     return [
         *[sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config), "--main_process_port", "0"],
-        *["-m", "offleash.train", "--config", str(RECIPES / "lab.yaml")],
+        *[*program, "--config", str(RECIPES / "lab.yaml")],
         *[word for key, value in flags.items() for word in (f"--{key}", value)],
     ]
 
@@ -68,9 +70,22 @@ def launch_and_kill() -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def launch() -> Callable[..., subprocess.CompletedProcess[str]]:
-    def run(folder: Path, processes: str | None = None, **settings: Any) -> subprocess.CompletedProcess[str]:
-        line = launch_line(folder, processes, **settings)
+    def run(folder: Path, *args: Any, **settings: Any) -> subprocess.CompletedProcess[str]:
+        line = launch_line(folder, *args, **settings)
         return subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=600)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def launch_patched(tmp_path_factory, launch) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command, with something in it replaced before it starts."""
+    script = tmp_path_factory.mktemp("patched") / "patched.py"
+    tail = "\nimport sys\nfrom offleash.train.__main__ import main\nif __name__ == '__main__': sys.exit(main())\n"
+
+    def run(folder: Path, patch: str, processes: str | None = None, **settings: Any) -> Any:
+        script.write_text(patch + tail)
+        return launch(folder, processes, [str(script)], **settings)
 
     return run
 

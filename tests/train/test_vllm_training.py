@@ -32,17 +32,6 @@ from offleash.train.vllm_cpu import engine_dtype, keep_weights, prepare_vllm
 
 RECIPES = Path(recipes.__path__[0])
 COLOCATED = {"config": RECIPES / "lab" / "vllm.yaml", "lr_scheduler_type": "constant"}
-SMALL = {
-    "train_args": '{"split": "train", "n": 64}',
-    "probe_args": '{"split": "probe", "n": 9}',
-    "per_device_train_batch_size": 16,
-    "learning_rate": 5e-4,
-    "monitor_k": 8,
-    "monitor_score_k": 4,
-    "monitor_every": 0,
-    "save_steps": 100,
-    "use_cpu": "true",
-}
 
 MISSED = """
 from trl.generation.vllm_generation import VLLMGeneration as Generation
@@ -96,25 +85,10 @@ def test_the_engine_gets_the_dtype_the_model_is_loaded_in(asked: str | None, dty
     assert engine_dtype(configured(), str(lab_base)) == "float32"
 
 
-@pytest.fixture(scope="module")
-def launch_patched(tmp_path_factory: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The command, with a fault planted in TRL before it starts."""
-    script = tmp_path_factory.mktemp("patched") / "patched.py"
-    tail = "\nimport sys\nfrom offleash.train.__main__ import main\nif __name__ == '__main__': sys.exit(main())\n"
-
-    def line(folder: Path, patch: str, processes: str = "one_process", **settings: Any) -> list[str]:
-        script.write_text(patch + tail)
-        config = RECIPES / "accelerate" / f"{processes}.yaml"
-        flags = {"output_dir": folder, **SMALL, **settings}
-        return [
-            *[sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)],
-            *["--main_process_port", "0", str(script), "--config", str(RECIPES / "lab.yaml")],
-            *[str(word) for key, value in flags.items() for word in (f"--{key}", value)],
-        ]
-
-    def run(*args: Any, **settings: Any) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
-        return subprocess.run(line(*args, **settings), env=env, capture_output=True, text=True, timeout=600)
+@pytest.fixture
+def launch_patched(launch_patched: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*args: Any, **settings: Any) -> Any:
+        return launch_patched(*args, **{"monitor_every": 0, "save_steps": 100, **settings})
 
     return run
 

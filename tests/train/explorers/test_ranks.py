@@ -1,0 +1,25 @@
+"""The identity explorer on two ranks: stock TRL's trajectory, with groups of 8 that straddle ranks of 12."""
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+STOCK = """
+import offleash.train.grpo
+from trl import GRPOTrainer
+offleash.train.grpo.ExploringTrainer = lambda *, reward, explorers, **others: GRPOTrainer(reward_funcs=reward, **others)
+"""
+SETTINGS = {"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3, "monitor_every": 0}
+
+
+@pytest.mark.parametrize("processes", ["cpu_two_processes", "cpu_zero3"])
+def test_the_identity_is_stock_trl(processes, launch, launch_patched, logged, trajectory, tmp_path):
+    stock = launch_patched(tmp_path / "stock", STOCK, processes, **SETTINGS)
+    assert stock.returncode == 0, stock.stderr[-4000:]
+    identity = launch(tmp_path / "identity", processes, explorer="identity", **SETTINGS)
+    assert identity.returncode == 0, identity.stderr[-4000:]
+    ours, theirs = trajectory(logged(tmp_path / "identity", 3)), trajectory(logged(tmp_path / "stock", 3))
+    assert len(theirs) == 3
+    assert not any(key.startswith("explorer/") for row in theirs for key in row)
+    assert [{key: row[key] for key in other} for row, other in zip(ours, theirs, strict=True)] == theirs
+    assert all(row["explorer/advantage_change_abs"] == 0 for row in ours)
