@@ -1,6 +1,6 @@
-"""What exploring costs: seconds per step of every variant over plain TRL's.
+"""What exploring costs: CPU seconds per step of every variant over plain TRL's.
 
-    python bench/explorers.py                    # every recipe under recipes/variants: some 15 minutes on 2 cores
+    python bench/explorers.py                    # every recipe under recipes/variants: some 25 minutes of one core
     python bench/explorers.py --variants focal ucpo
 
 Each round trains plain TRL and then every variant for a few steps of the lab, in one process, and takes the ratio to
@@ -30,13 +30,13 @@ WARM_UP = 3
 
 
 class Clock(TrainerCallback):
-    """When each step ended."""
+    """The process's CPU seconds at the end of each step."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        self.ends.append(time.perf_counter())
+        self.ends.append(time.process_time())
 
     def seconds_per_rollout(self, updates: int) -> float:
         ends = self.ends[WARM_UP * updates :: updates]
@@ -78,7 +78,7 @@ def main() -> None:
     shipped = sorted(path.stem for path in (RECIPES / "variants").glob("*.yaml"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variants", nargs="+", default=shipped)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     ratios: dict[str, list[float]] = {name: [] for name in options.variants}
@@ -97,7 +97,7 @@ def main() -> None:
                     reference[count] = measured(plain_trl(stock), stock)
                 ratios[name].append(measured(build_trainer(made), made) / reference[count])
             plain.append(reference[1])
-    print(f"\nplain TRL: {statistics.median(plain):.3f} s/step\n{'':24}{'ratio':>8}")
+    print(f"\nplain TRL: {statistics.median(plain):.3f} CPU s/step\n{'':24}{'ratio':>8}")
     for name, values in sorted(ratios.items(), key=lambda item: statistics.median(item[1])):
         print(f"{name:24}{statistics.median(values):8.3f}")
 
