@@ -1,5 +1,7 @@
 """Nothing that trains may see a probe problem: support on problems that were trained on says nothing."""
 
+import json
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,12 +22,40 @@ def refuse_overlap(dataset: Any, task: Task) -> None:
 
 
 def refuse_shared(prompts: Iterable[str | list[dict[str, Any]]], task: Task) -> None:
-    """Raise ConfigError if a probe problem is among the prompts."""
-    keys = {prompt_key(prompt) for prompt in prompts}
-    both = [problem.id for problem in task.problems if prompt_key(problem.prompt) in keys]
+    """Raise ConfigError if a probe problem is among the prompts, under whatever system message and however spaced.
+
+    Ids are not compared: two files may number their rows alike.
+    """
+    prompts = list(prompts)
+    whole, asked = set(map(prompt_key, prompts)), set(map(_question, prompts))
+    # What is said last in several probe problems ("Continue.") names none of them.
+    contexts = Counter(_question(prompt) for prompt in {prompt_key(p.prompt): p.prompt for p in task.problems}.values())
+    both = [
+        problem.id
+        for problem in task.problems
+        if prompt_key(problem.prompt) in whole
+        or (contexts[question := _question(problem.prompt)] == 1 and question in asked)
+    ]
     if both:
         raise ConfigError(
             f"{len(both)} of {len(task.problems)} probe problems are among the training problems ({', '.join(both[:3])}"
             f"{', ...' if len(both) > 3 else ''}): support on problems that were trained on says nothing. "
             "Take the probe problems from another split"
         )
+
+
+def _question(prompt: str | list[dict[str, Any]]) -> str:
+    """The plain prompt or what the user said last, its white space collapsed; images as they are."""
+    if isinstance(prompt, str):
+        return " ".join(prompt.split())
+    said = [message["content"] for message in prompt if message["role"] == "user" and message["content"]]
+    parts = said[-1] if said else prompt_key(prompt)
+    if isinstance(parts, str):
+        return " ".join(parts.split())
+    return " ".join(" ".join(_part(part).split()) for part in parts)
+
+
+def _part(part: dict[str, Any]) -> str:
+    """A dataset gives every part the keys of all the others, with nothing in them."""
+    filled = {key: value for key, value in part.items() if value is not None}
+    return str(filled["text"]) if filled["type"] == "text" else json.dumps(filled, sort_keys=True, default=str)

@@ -3,7 +3,11 @@
 TRL copies the weights into the engine before it draws. An engine that missed a copy, or took half of one (tied
 embeddings, packed layers), still writes plausible text, and the run learns from another model's samples. So before the
 first draw at each step, be it for training, monitor or base, the engine and the trainer score the same tokens, and a
-mismatch stops the run. Read against trl 1.16 and vLLM 0.31.
+mismatch stops the run. The tokens are the ends of prompts, with golds behind them: what a chat template puts first
+hardly moves in training. Read against trl 1.16 and vLLM 0.31.
+
+With sleep mode the engine drops its weights after every draw and TRL copies them again in the next: then each draw is
+checked, after the copy. vLLM ignores sleep mode on a CPU, so this was never run there with a real engine.
 """
 
 from collections.abc import Sequence
@@ -18,11 +22,13 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from offleash.callbacks.live_server import watch_server
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.errors import EngineError
+from offleash.eval.tasks import Task
 
 __all__ = ["DIFFERENCE", "NOISE", "Noise", "Scores", "ServedWeights", "find_fault", "served_moved"]
 
 DIFFERENCE = "monitor/served_logp_difference"
-PROMPTS, TOKENS = 4, 24
+PROMPTS, TOKENS = 4, 48
+"""Sequences to score, and how many tokens of a prompt's end and of a gold's beginning make one."""
 STILL = 0.1
 
 
@@ -90,13 +96,13 @@ class ServedWeights(TrainerCallback):
 
     Args:
         trainer: a `trl.GRPOTrainer` with `use_vllm`, colocated or served, after its construction.
+        task: what it trains on, by the `problem_id` of its dataset; without it prompts are scored without golds.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, task: Task | None = None) -> None:
         self.trainer, self.generation = trainer, trainer.vllm_generation
         self.trackers = Trackers(trainer)
-        prompts, *_ = trainer._tokenize_prompts(trainer.train_dataset[:PROMPTS]["prompt"])
-        self.ids: list[int] = [token for ids in prompts for token in ids][:TOKENS]
+        self.ids = _sequences(trainer, task)
         self.differences: list[float] = []
         self._noise: Noise | None = None
         self._moved_at: Scores | None = None
@@ -121,7 +127,10 @@ class ServedWeights(TrainerCallback):
 
     def _checked_draw(self, *args: Any, **kwargs: Any) -> Any:
         held = (self.trainer.state.global_step, id(self.trainer.model))
-        if held != self._checked:
+        asleep = self.generation.mode == "colocate" and self.generation._llm_weights_sleeping
+        if asleep:
+            self.generation.sync_weights()  # as generate would: now it finds them awake
+        if asleep or held != self._checked:
             self.check()
             self._checked = held
         return self._draw(*args, **kwargs)
@@ -147,15 +156,17 @@ class ServedWeights(TrainerCallback):
     def _trainer_logps(self) -> npt.NDArray[np.float64]:
         model = self.trainer.model
         was_training = model.training
-        ids = torch.tensor([self.ids], device=self.trainer.accelerator.device)
+        rows = [torch.tensor(ids, device=self.trainer.accelerator.device) for ids in self.ids]
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         model.eval()
         try:
             with torch.no_grad():
-                logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
         finally:
             model.train(was_training)
-        logps = logits.log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
-        return logps.double().cpu().numpy()
+        logps = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[:, :, 0]
+        return logps[mask[:, 1:].bool()].double().cpu().numpy()
 
     def _rounding(self) -> Noise:
         if self._noise is None:
@@ -166,21 +177,47 @@ class ServedWeights(TrainerCallback):
         return self._noise
 
 
-def _engine_logps(generation: Any, ids: Sequence[int]) -> list[float]:
-    """The engine's log-probability of each token but the first, at temperature 1 whatever the run samples at."""
+def _sequences(trainer: Any, task: Task | None) -> list[list[int]]:
+    """Per prompt, its last tokens and the first of its gold; no longer than a rollout, which the engine takes."""
+    rows = trainer.train_dataset[:PROMPTS]
+    prompts, *_ = trainer._tokenize_prompts(rows["prompt"])
+    problems = {problem.id: problem for problem in task.problems} if task is not None else {}
+    completion_of = getattr(task, "gold_completion", lambda problem: None)
+    length = min(TOKENS, trainer.args.max_completion_length - 1)
+    found = []
+    for i, prompt in enumerate(prompts):
+        text = ""
+        if problems:
+            problem = problems[rows["problem_id"][i]]
+            text = completion_of(problem) or problem.gold
+        gold = trainer.processing_class(text=text, add_special_tokens=False)["input_ids"]
+        found.append([*prompt[-TOKENS:], *gold[:length]])
+    return found
+
+
+def _engine_logps(generation: Any, sequences: Sequence[Sequence[int]]) -> list[float]:
+    """The engine's log-probability of each token but the first of each sequence, at temperature 1."""
     wanted = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
     if generation.mode == "server":
         client = generation.vllm_client
-        body = {"model": client.model, "prompt": list(ids), **wanted}
-        reply = client._post(f"{client.base_url}/v1/completions", json=body)
-        rows = reply["choices"][0]["prompt_logprobs"][1:]
-        return [row[str(token)]["logprob"] for row, token in zip(rows, ids[1:], strict=True)]
+        body = {"model": client.model, "prompt": [list(ids) for ids in sequences], **wanted}
+        choices = client._post(f"{client.base_url}/v1/completions", json=body)["choices"]
+        return [
+            row[str(token)]["logprob"]
+            for choice, ids in zip(choices, sequences, strict=True)
+            for row, token in zip(choice["prompt_logprobs"][1:], ids[1:], strict=True)
+        ]
     from vllm import SamplingParams
 
     if generation.enable_sleep_mode:
         generation.llm.wake_up(tags=["kv_cache"])
-    (output,) = generation.llm.generate([{"prompt_token_ids": list(ids)}], SamplingParams(**wanted), use_tqdm=False)
-    return [row[token].logprob for row, token in zip(output.prompt_logprobs[1:], ids[1:], strict=True)]
+    prompts = [{"prompt_token_ids": list(ids)} for ids in sequences]
+    outputs = generation.llm.generate(prompts, SamplingParams(**wanted), use_tqdm=False)
+    return [
+        row[token].logprob
+        for output, ids in zip(outputs, sequences, strict=True)
+        for row, token in zip(output.prompt_logprobs[1:], ids[1:], strict=True)
+    ]
 
 
 def _engine_dtype(generation: Any) -> Any:

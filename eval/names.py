@@ -4,11 +4,14 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["build", "check_arguments", "find"]
+__all__ = ["build", "check_arguments", "find", "fit_arguments"]
+
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
 
 
 def find(kind: str, name: str, table: Mapping[str, str]) -> Callable[..., Any]:
@@ -43,3 +46,41 @@ def check_arguments(kind: str, name: str, factory: Callable[..., Any], /, *args:
     except TypeError as error:
         accepted = ", ".join(list(inspect.signature(factory).parameters)[len(args) :]) or "none"
         raise ConfigError(f"{kind} {name!r}: {error}; its arguments are: {accepted}") from None
+
+
+def fit_arguments(kind: str, name: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with the types that the factory is annotated with: YAML reads `1e-1` as text.
+
+    A value that is none of true or false, numbers, text and null, as its annotation asks, is a ConfigError. Arguments
+    with other annotations, or unknown to the factory, stay as they are.
+    """
+    try:
+        parameters = inspect.signature(factory, eval_str=True).parameters
+    except NameError:  # an annotation that is only there for a type checker
+        return dict(arguments)
+    fitted = {}
+    for key, value in arguments.items():
+        annotation = parameters[key].annotation if key in parameters else Any
+        types = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+        if all(t in WORDS for t in types) and type(value) not in types:
+            found = [fitting for t in types if (fitting := _as_type(value, t)) is not None]
+            if not found:
+                wanted = " or ".join(WORDS[t] for t in types)
+                raise ConfigError(f"{kind} {name!r}: {key} must be {wanted}, got {value!r}")
+            value = found[0]
+        fitted[key] = value
+    return fitted
+
+
+def _as_type(value: Any, wanted: type) -> Any:
+    """The same number or text as another type, None if it is not."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if wanted is float and isinstance(value, int):
+        return value
+    try:
+        if wanted is int:
+            return int(value) if isinstance(value, str) or float(value).is_integer() else None
+        return wanted(value) if wanted in (float, str) else None
+    except ValueError:
+        return None

@@ -15,12 +15,14 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.support import Dynamics
 from offleash.eval.tasks import TASKS
 
-__all__ = ["SAMPLES", "Pair", "Published", "find_pair", "load_pair", "pair_names"]
+__all__ = ["SAMPLES", "SAMPLES_K", "Pair", "Published", "find_pair", "load_pair", "pair_names"]
 
 FOLDER = Path(offleash.recipes.__path__[0]) / "pairs"
 DOMAINS = ("math", "non-math")
 SAMPLES = ("avg", "tokens", "token_entropy", "answer_entropy")
-"""Rows of `offleash.eval.scope.ROWS` that the paper's entropy study has (Table 5, 32 draws)."""
+"""Rows of `offleash.eval.scope.ROWS` that the paper's entropy study has (Table 5)."""
+SAMPLES_K = 32
+"""Its draws per problem: averages do not depend on them, answer entropy does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ import sys
 
 def main() -> int:
     from offleash.eval.errors import OffleashError
+    from offleash.train.compile_locks import report_old_locks
     from offleash.train.config import load_recipe
     from offleash.train.grpo import run
 
+    report_old_locks()
     try:
         run(load_recipe(sys.argv[1:]))
     except OffleashError as error:

@@ -1,11 +1,13 @@
 """Which checkpoint a run continues from: the last one that was written whole, by as many processes as there are now.
 
 The Trainer writes a checkpoint file by file, its state last: a kill in between leaves a folder that cannot be loaded.
+Every process writes its own random state, and the first does not wait for the others before it writes the Trainer's.
 """
 
 import json
 import re
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +37,20 @@ def trainer_state(checkpoint: Path) -> dict[str, Any] | None:
     return state
 
 
-def last_whole_checkpoint(folder: Path) -> Path | None:
+def last_whole_checkpoint(folder: Path, processes: int | None = None) -> Path | None:
+    """The last that was written to its end, by all of the run's processes where their number is known.
+
+    If no checkpoint has the files of all, none of them was cut off by a kill (each node may have a disk of its own):
+    then it is the last, for `require_resumable` to refuse.
+    """
     whole = [path for path in checkpoints(folder) if trainer_state(path) is not None]
-    return whole[-1] if whole else None
+    complete = [path for path in whole if not 0 < _random_states(path) < (processes or 0)]
+    return next(reversed(complete or whole), None)
 
 
-def require_resumable(checkpoint: Path, world_size: int) -> None:
-    """A whole checkpoint may still not fit this run; it is refused, never thrown away."""
-    found = len(list(checkpoint.glob("rng_state*.pth")))
+def require_resumable(checkpoint: Path, world_size: int, sharding: str = "none") -> None:
+    """A whole checkpoint may still not fit this run; it is refused, never thrown away. `sharding` as in launch.py."""
+    found = _random_states(checkpoint)
     if not found:
         raise ConfigError(f"{checkpoint} has no optimizer and random state (save_only_model): it cannot be continued")
     if found != world_size:
@@ -50,11 +58,23 @@ def require_resumable(checkpoint: Path, world_size: int) -> None:
             f"{checkpoint} was written by {found} processes and cannot be continued on the same trajectory by "
             f"{world_size}: launch as many, or remove it to continue from an earlier one"
         )
+    # The Trainer would start with a fresh optimizer and learning rate, without a word.
+    optimizer = "global_step*" if sharding.startswith("zero") else "optimizer*"
+    if not any(checkpoint.glob(optimizer)):
+        raise ConfigError(
+            f"{checkpoint} has no optimizer state that this launch (sharding {sharding}) can read: no {optimizer} is "
+            "in it; launch with the accelerate config it was written under"
+        )
 
 
-def remove_torn(folder: Path) -> list[Path]:
+def remove_torn(folder: Path, processes: int | None = None) -> list[Path]:
     """Delete the checkpoints that were not written to their end; the Trainer would take them for whole."""
-    torn = [path for path in checkpoints(folder) if trainer_state(path) is None]
+    last = last_whole_checkpoint(folder, processes)
+    torn = [
+        path
+        for path in checkpoints(folder)
+        if trainer_state(path) is None or (last is not None and _step(path) > _step(last))
+    ]
     for path in torn:
         shutil.rmtree(path)
     return torn
@@ -72,3 +92,8 @@ def _step(path: Path) -> int:
     match = _NAME.fullmatch(path.name)
     assert match is not None
     return int(match[1])
+
+
+def _random_states(checkpoint: Path) -> int:
+    """How many processes wrote theirs to its end: torch saves zip archives, whose directory comes last."""
+    return sum(zipfile.is_zipfile(path) for path in checkpoint.glob("rng_state*.pth"))

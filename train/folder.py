@@ -16,7 +16,18 @@ from offleash.train.checkpoints import (
     trainer_state,
 )
 from offleash.train.config import Recipe, save_resolved
-from offleash.train.resume_check import RESOLVED, changes, require_unchanged
+from offleash.train.launch import sharding
+from offleash.train.resume_check import (
+    RESOLVED,
+    Launch,
+    changes,
+    launch_changes,
+    launch_of,
+    read_launch,
+    require_same_launch,
+    require_unchanged,
+    save_launch,
+)
 
 __all__ = ["TENSORBOARD", "begin", "find_start", "why_ended"]
 
@@ -32,37 +43,47 @@ def find_start(recipe: Recipe, folder: Path) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot use the output_dir {folder}: {error.strerror}") from error
-    checkpoint = last_whole_checkpoint(folder)
+    checkpoint = last_whole_checkpoint(folder, read_launch(folder).processes)
     if checkpoint is not None and not why_ended(folder, checkpoint, recipe.training):
-        require_resumable(checkpoint, recipe.training.world_size)
+        require_same_launch(recipe, folder)
+        require_resumable(checkpoint, recipe.training.world_size, sharding(recipe.training))
     if checkpoint is not None:
         require_unchanged(recipe, folder)
     return checkpoint
 
 
-def begin(recipe: Recipe, folder: Path, checkpoint: Path | None) -> None:
-    """Make the folder ready: what lies after the checkpoint goes, the resolved recipe is saved."""
-    for torn in remove_torn(folder):
+def begin(recipe: Recipe, folder: Path, checkpoint: Path | None, train_problems: str | None = None) -> None:
+    """Make the folder ready: what lies after the checkpoint goes, the resolved recipe and the launch are saved.
+
+    `train_problems` is their fingerprint; a run is not continued with others than it was begun with.
+    """
+    launch = launch_of(recipe.training, train_problems)
+    if checkpoint is not None:
+        require_same_launch(recipe, folder, train_problems)
+    for torn in remove_torn(folder, read_launch(folder).processes):
         print(f"offleash: {torn} was not written to its end and is removed", flush=True)
     if recipe.run.resume:
         step = int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else -1
         dropped = trim_events(folder / TENSORBOARD, step)
         if checkpoint is not None:
             print(f"offleash: continuing from {checkpoint} ({dropped} later events dropped)", flush=True)
-            _keep_former_recipe(recipe, folder, step)
+            _keep_former_recipe(recipe, launch, folder, step)
         elif (folder / "pools").exists():
             # Killed before its first checkpoint: the run begins again and draws these again.
             spare = next(p for n in range(1, 10_000) if not (p := folder / f"pools-before-restart-{n}").exists())
             (folder / "pools").rename(spare)
     save_resolved(recipe, folder / RESOLVED)
+    save_launch(launch, folder)
 
 
-def _keep_former_recipe(recipe: Recipe, folder: Path, step: int) -> None:
+def _keep_former_recipe(recipe: Recipe, launch: Launch, folder: Path, step: int) -> None:
     """Where settings change by permission, those of the steps so far stay on record."""
     if changed := changes(recipe, folder):
         former = folder / f"recipe-to-step-{step:06d}.yaml"
         (folder / RESOLVED).replace(former)
         print(f"offleash: from step {step} on {'; '.join(map(str, changed))} (before: {former})", flush=True)
+    if changed := launch_changes(launch, folder):
+        print(f"offleash: from step {step} on {'; '.join(map(str, changed))}", flush=True)
 
 
 def why_ended(folder: Path, checkpoint: Path, training: TrainingArguments) -> str | None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import ceil
 
+from offleash.eval.errors import OffleashError
 from offleash.train.config import Recipe
 from offleash.train.cost import (
     EFFICIENCY,
@@ -12,6 +13,8 @@ from offleash.train.cost import (
     scoring_seconds,
     update_seconds,
 )
+from offleash.train.explorers import load_explorers
+from offleash.train.explorers.anchor import Anchor
 from offleash.train.hardware import Device
 from offleash.train.memory import (
     CONTEXT_BYTES,
@@ -26,10 +29,11 @@ from offleash.train.memory import (
 )
 from offleash.train.model_size import ModelSize
 
-__all__ = ["Forecast", "Machines", "forecast", "layout_of"]
+__all__ = ["MONITOR_CACHE", "Forecast", "Machines", "forecast", "layout_of"]
 
 MOMENTS = {"adamw_8bit": 2, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2, "adafactor": 0, "sgd": 0}
 """Bytes of optimizer state per float32 number; AdamW's 8 for any other."""
+MONITOR_CACHE = "cache of the monitor's samples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +49,43 @@ class Forecast:
     """Bytes on each GPU by part, at the moment that needs most."""
     vllm_sequences: float | None
     """Of the longest kind, at once in each engine; None without vLLM on these GPUs."""
-    steps: int
+    steps: int | None
+    """None if they follow from the number of problems and that is not known."""
     rollouts: float
     """Per step, over all GPUs."""
     rollout_seconds: float
     update_seconds: float
-    measurements: int
-    samples: int
-    """Of one measurement."""
-    measure_seconds: float
+    measurements: int | None
+    samples: int | None
+    """Of one measurement; None if the number of probe problems is not known."""
+    measure_seconds: float | None
 
     @property
     def bytes(self) -> float:
         return sum(self.memory.values())
 
     @property
-    def training_seconds(self) -> float:
-        return self.steps * (self.rollout_seconds + self.update_seconds)
+    def step_seconds(self) -> float:
+        return self.rollout_seconds + self.update_seconds
 
     @property
-    def monitoring_seconds(self) -> float:
+    def training_seconds(self) -> float | None:
+        return None if self.steps is None else self.steps * self.step_seconds
+
+    @property
+    def monitoring_seconds(self) -> float | None:
+        if self.measurements is None or self.measure_seconds is None:
+            return None
         return self.measurements * self.measure_seconds
 
 
-def layout_of(recipe: Recipe, machines: Machines, prompt_tokens: int) -> Layout:
-    """What the recipe says about memory. `prompt_tokens` is the longest prompt's length."""
-    training_config, model_config = recipe.training, recipe.model
+def layout_of(recipe: Recipe, machines: Machines, prompt_tokens: int, probes: int | None = None) -> Layout:
+    """What the recipe says about memory. `prompt_tokens` is the longest prompt's length; `probes`, if known, counts."""
+    run, training_config, model_config = recipe
+    monitored = 0 if training_config.use_vllm or not run.monitor_every else run.monitor_batch_size
+    if probes is not None:
+        monitored = min(monitored, ceil(probes * run.monitor_k / machines.gpus))
+    monitored_length = prompt_tokens + (run.monitor_max_new_tokens or training_config.max_completion_length)
     colocated = training_config.use_vllm and training_config.vllm_mode == "colocate"
     return Layout(
         gpus=machines.gpus,
@@ -79,12 +94,14 @@ def layout_of(recipe: Recipe, machines: Machines, prompt_tokens: int) -> Layout:
         weight_bytes=HALF if model_config.dtype in ("bfloat16", "float16") else FULL,
         moments_bytes=MOMENTS.get(str(getattr(training_config.optim, "value", training_config.optim)), 8),
         reference=training_config.beta > 0,
+        base_copies=_base_copies(recipe),
         checkpointing=bool(training_config.gradient_checkpointing),
         micro_batch=training_config.per_device_train_batch_size,
         tokens=prompt_tokens + training_config.max_completion_length,
         rollouts=0
         if training_config.use_vllm
         else training_config.per_device_train_batch_size * training_config.steps_per_generation,
+        monitor_tokens=monitored * monitored_length,
         vllm_share=training_config.vllm_gpu_memory_utilization if colocated else 0.0,
         vllm_gpus=training_config.vllm_tensor_parallel_size if colocated else 1,
         sleeps=bool(training_config.vllm_enable_sleep_mode),
@@ -97,22 +114,26 @@ def forecast(
     machines: Machines,
     lengths: Lengths,
     longest_prompt: int,
-    problems: int,
-    probes: int,
+    problems: int | None,
+    probes: int | None,
     efficiency: float = EFFICIENCY,
+    monitor_lengths: Lengths | None = None,
 ) -> Forecast:
-    """Everything that follows from a recipe, the size of its model and its tasks, and the machines."""
-    layout, device = layout_of(recipe, machines, longest_prompt), machines.device
+    """Everything that follows from a recipe, the size of its model and its tasks, and the machines.
+
+    `problems` and `probes` are None where they are not known; `monitor_lengths` where they differ from training's.
+    """
+    layout, device = layout_of(recipe, machines, longest_prompt, probes), machines.device
     run, config = recipe.run, recipe.training
     trained = config.per_device_train_batch_size * machines.gpus * config.gradient_accumulation_steps
     generated = config.per_device_train_batch_size * machines.gpus * config.steps_per_generation
     rollouts = trained / config.num_iterations
     sequences = vllm_sequences(model, layout, device.memory) if layout.vllm_share else None
-    at_once = _at_once(layout, lengths, sequences)
+    monitored = monitor_lengths or lengths
 
-    def draw(count: float, limit: float) -> float:
+    def draw(count: float, drawn: Lengths, limit: float) -> float:
         return rollout_seconds(
-            *(model, device, machines.gpus, count, lengths, limit),
+            *(model, device, machines.gpus, count, drawn, limit),
             engine_gpus=layout.vllm_gpus,
             efficiency=efficiency,
             weight_bytes=HALF if config.use_vllm else layout.weight_bytes,
@@ -126,20 +147,52 @@ def forecast(
         iterations=config.num_iterations,
         efficiency=efficiency,
     )
-    samples, scored = probes * run.monitor_k, probes * min(run.monitor_k, run.monitor_score_k)
+
+    def measure(probes: int) -> float:
+        limit = _at_once(layout, monitored, sequences) if config.use_vllm else run.monitor_batch_size
+        scored = probes * min(run.monitor_k, run.monitor_score_k)
+        return draw(probes * run.monitor_k, monitored, limit) + scoring_seconds(
+            model, device, machines.gpus, scored, monitored, efficiency
+        )
+
     steps = _steps(recipe, problems, trained)
     return Forecast(
         memory=_peak(model, layout, device),
         vllm_sequences=sequences,
         steps=steps,
         rollouts=rollouts,
-        rollout_seconds=draw(generated, at_once) * rollouts / generated,
+        rollout_seconds=draw(generated, lengths, _at_once(layout, lengths, sequences)) * rollouts / generated,
         update_seconds=update,
-        measurements=measurements(steps, run.monitor_every),
-        samples=samples,
-        measure_seconds=draw(samples, at_once if config.use_vllm else run.monitor_batch_size)
-        + scoring_seconds(model, device, machines.gpus, scored, lengths, efficiency),
+        measurements=_measurements(steps, run.monitor_every),
+        samples=None if probes is None else probes * run.monitor_k,
+        measure_seconds=None if probes is None else measure(probes),
     )
+
+
+def _base_copies(recipe: Recipe) -> int:
+    """How often `FrozenBase` loads the base: for the monitor's KL and for an anchor, where no fixed reference is it."""
+    run, training_config, model_config = recipe
+    try:
+        explorers = load_explorers(run.explorers)
+    except OffleashError:  # training refuses them
+        explorers = []
+    moves = any(explorer.moves_reference for explorer in explorers)
+    if model_config.use_peft or (training_config.beta > 0 and not moves):
+        return 0
+    anchors = sum(isinstance(explorer, Anchor) and explorer.kind != "nll" for explorer in explorers)
+    return anchors + bool(run.monitor_every and _measures_kl(recipe))
+
+
+def _measures_kl(recipe: Recipe) -> bool:
+    """As `SupportCallback` decides it: where it samples plainly at the training temperature."""
+    run, config = recipe.run, recipe.training
+    top_p = config.top_p if run.monitor_top_p is None else run.monitor_top_p
+    plain = (top_p, config.top_k or 0, config.min_p or 0.0, config.repetition_penalty) == (1.0, 0, 0.0, 1.0)
+    return plain and run.monitor_temperature in (None, config.temperature)
+
+
+def _measurements(steps: int | None, every: int) -> int | None:
+    return None if steps is None and every else measurements(steps or 0, every)
 
 
 def _at_once(layout: Layout, lengths: Lengths, sequences: float | None) -> float:
@@ -155,7 +208,8 @@ def _peak(model: ModelSize, layout: Layout, device: Device) -> dict[str, float]:
     if device.name != "cpu":
         held["CUDA context"] = CONTEXT_BYTES
     update, drawn = training(model, layout), generating(model, layout, device.memory)
-    name = "vLLM's share" if layout.vllm_share else "cache of rollouts"
+    rollouts = layout.rollouts * layout.tokens >= layout.monitor_tokens
+    name = "vLLM's share" if layout.vllm_share else "cache of rollouts" if rollouts else MONITOR_CACHE
     if layout.vllm_share and not layout.sleeps:
         return {**held, **update, name: drawn}
     return {**held, **update} if sum(update.values()) > drawn else {**held, name: drawn}
@@ -168,8 +222,10 @@ def _takes_old_logps(recipe: Recipe) -> bool:
     return bool(off_policy or (config.use_vllm and config.vllm_importance_sampling_correction))
 
 
-def _steps(recipe: Recipe, problems: int, trained: int) -> int:
+def _steps(recipe: Recipe, problems: int | None, trained: int) -> int | None:
     config = recipe.training
     if config.max_steps > 0:
         return int(config.max_steps)
+    if problems is None:
+        return None
     return ceil(config.num_train_epochs * problems * config.num_generations * config.num_iterations / trained)

@@ -17,6 +17,7 @@ from offleash.callbacks.ranks import Ranks
 from offleash.callbacks.served_weights import ServedWeights
 from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.eval.errors import ConfigError
+from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.tasks import Task, load_task
 from offleash.train.checkpoints import export_final
 from offleash.train.config import Recipe
@@ -24,9 +25,11 @@ from offleash.train.console import ProgressBar
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.inert import inert_settings, updates_per_rollout
 from offleash.train.folder import TENSORBOARD, begin, find_start, why_ended
+from offleash.train.hub import push_final, repo_name
 from offleash.train.images import refuse_images
-from offleash.train.launch import refuse_fallback
+from offleash.train.launch import refuse_empty_copies, refuse_fallback
 from offleash.train.model_card import copy_card
+from offleash.train.precision import refuse_other_precision, refuse_rounded_updates
 from offleash.train.rewards import VerifierReward
 from offleash.train.trainer import ExploringTrainer
 from offleash.train.vllm_cpu import prepare_vllm
@@ -42,19 +45,22 @@ def run(recipe: Recipe) -> ExploringTrainer | None:
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / TENSORBOARD)
     _plain_cpu(recipe.training)
     refuse_fallback()
+    refuse_other_precision(recipe.training)
+    refuse_empty_copies(recipe)
     ranks = Ranks(PartialState())
     checkpoint = ranks.from_main(lambda: find_start(recipe, folder))
     if checkpoint and (reason := why_ended(folder, checkpoint, recipe.training)):
-        ranks.on_main(lambda: _close(folder, checkpoint, reason))
+        ranks.on_main(lambda: _close(folder, checkpoint, reason, recipe.training))
         return None
     disable_progress_bar()  # of loading and saving weights
     trainer = build_trainer(recipe)
     refuse_fallback()  # now it is known whether DeepSpeed or FSDP is really there
-    ranks.on_main(lambda: begin(recipe, folder, checkpoint))
+    problems = problems_fingerprint(trainer.verifier.task.problems)[:16]
+    ranks.on_main(lambda: begin(recipe, folder, checkpoint, problems))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    trainer.create_model_card(model_name=folder.name)
-    trainer.save_model(str(folder / FINAL))
-    ranks.on_main(lambda: copy_card(folder, folder / FINAL))
+    trainer.create_model_card(model_name=repo_name(recipe.training).split("/")[-1])
+    trainer.save_model(str(folder / FINAL), _internal_call=True)  # without a push of the run's folder
+    ranks.on_main(lambda: _publish(folder, recipe.training))
     # Ranks that leave one by one break each other's connections, and a run that ended well would exit with an abort.
     trainer.accelerator.wait_for_everyone()
     if recipe.training.use_vllm and recipe.training.vllm_mode == "colocate":
@@ -70,13 +76,19 @@ def _plain_cpu(training: TrainingArguments) -> None:
         training.__dict__["_setup_devices"] = PartialState().device = torch.device("cpu")
 
 
-def _close(folder: Path, checkpoint: Path, reason: str) -> None:
+def _publish(folder: Path, training: TrainingArguments) -> None:
+    copy_card(folder, folder / FINAL)
+    if training.push_to_hub:
+        push_final(training, folder / FINAL)
+
+
+def _close(folder: Path, checkpoint: Path, reason: str, training: TrainingArguments) -> None:
     """A run that had ended when it was resumed: give it what a kill at the very end may have cost it."""
     print(f"offleash: {folder} has ended already ({checkpoint.name}: {reason}); nothing to train")
     if not (folder / FINAL).exists():
         export_final(checkpoint, folder / FINAL)
         print(f"offleash: {folder / FINAL} was missing and is made from {checkpoint.name}")
-    copy_card(folder, folder / FINAL)
+    _publish(folder, training)
     if (folder / HISTORY).exists():
         print(run_summary(json.loads((folder / HISTORY).read_text()), folder))
 
@@ -106,6 +118,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         "dtype": model.dtype,
         **(training.model_init_kwargs or {}),
     }
+    refuse_rounded_updates(training, model)
     prepare_vllm(training, model.model_name_or_path)
     reward = VerifierReward(train_task, end_token_ids=[])
     trainer = ExploringTrainer(
@@ -163,7 +176,7 @@ def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, 
     if not recipe.training.disable_tqdm:
         trainer.add_callback(ProgressBar)
     if recipe.training.use_vllm:
-        trainer.add_callback(ServedWeights(trainer))
+        trainer.add_callback(ServedWeights(trainer, train_task))
     if run.rollout_metrics:
         trainer.add_callback(RolloutCallback(trainer, train_task))
     if not run.monitor_every:

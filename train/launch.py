@@ -6,6 +6,9 @@ Read against Accelerate 1.15 (`commands/launch.py`, `utils/launch.py`, `state.py
 - Processes that see no GPU and are not told to use the CPU do not join: each trains on its own, in the same folder.
 - FSDP counts only where the processes are on GPUs; on CPUs the branch is not reached and DDP runs.
 - ACCELERATE_USE_CPU makes `AcceleratorState` skip DeepSpeed.
+
+And against transformers 5.17 and trl 1.16: with FSDP's CPU_RAM_EFFICIENT_LOADING only rank 0 loads a model. Accelerate
+sends the policy's weights to the others, but `prepare_fsdp` under version 2 sends no one a frozen model's.
 """
 
 import os
@@ -17,10 +20,12 @@ from accelerate import DistributedType, PartialState
 from accelerate.commands.config.config_args import default_config_file, load_config_from_file
 from accelerate.commands.launch import launch_command_parser
 from accelerate.state import is_initialized
+from transformers import TrainingArguments
 
 from offleash.eval.errors import ConfigError
+from offleash.train.config import Recipe
 
-__all__ = ["fallback", "processes_asked", "refuse_fallback"]
+__all__ = ["fallback", "processes_asked", "refuse_empty_copies", "refuse_fallback", "sharding"]
 
 LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch", "accelerate/commands/launch.py")
 UNSHARDED = (DistributedType.NO, DistributedType.MULTI_CPU)
@@ -64,6 +69,28 @@ def fallback(
             "CPUs use recipes/accelerate/cpu_two_processes.yaml or cpu_zero3.yaml"
         )
     return None
+
+
+def sharding(training: TrainingArguments) -> str:
+    """How a run's states are divided over its processes: none, zero0 to zero3, fsdp1 or fsdp2."""
+    if training.deepspeed_plugin is not None:
+        return f"zero{training.deepspeed_plugin.hf_ds_config.get_value('zero_optimization.stage', 0)}"
+    if training.fsdp_plugin_args:
+        return f"fsdp{training.fsdp_plugin_args['fsdp_version']}"
+    if _true(os.environ, "ACCELERATE_USE_FSDP"):
+        return f"fsdp{os.environ.get('FSDP_VERSION') or 1}"
+    return "none"
+
+
+def refuse_empty_copies(recipe: Recipe) -> None:
+    """Raise ConfigError if the KL reference, or the monitor's copy of the base, would be zeros on all ranks but one."""
+    run, training, model = recipe
+    copied = not model.use_peft and (training.beta > 0 or run.monitor_every > 0)
+    if copied and sharding(training) == "fsdp2" and _true(os.environ, "FSDP_CPU_RAM_EFFICIENT_LOADING"):
+        raise ConfigError(
+            "under FSDP2 with fsdp_cpu_ram_efficient_loading the frozen base is zeros on every process but the first: "
+            "set fsdp_cpu_ram_efficient_loading: false in the accelerate config"
+        )
 
 
 def processes_asked(words: Sequence[str]) -> int | None:

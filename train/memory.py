@@ -13,7 +13,7 @@ from offleash.train.model_size import ModelSize
 
 __all__ = ["Layout", "Sharding", "cache_bytes", "generating", "states", "training", "vllm_sequences"]
 
-Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
+Sharding = Literal["none", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 HALF, FULL = 2, 4
 LIVE_PARAMETERS = 10**9
 """DeepSpeed gathers up to so many numbers at once (stage3_max_live_parameters)."""
@@ -35,11 +35,15 @@ class Layout:
     moments_bytes: float
     """Of the optimizer, per trained number held in float32: 8 for AdamW, 2 for its 8-bit kind."""
     reference: bool
+    base_copies: int
+    """Of the frozen base, beside the reference."""
     checkpointing: bool
     micro_batch: int
     tokens: int
     rollouts: int
     """Generated at once on one GPU, where vLLM does not."""
+    monitor_tokens: int
+    """Of all sequences that the monitor generates at once on one GPU, where vLLM does not."""
     vllm_share: float
     """Of a GPU's memory; 0 without vLLM beside the trainer."""
     vllm_gpus: int
@@ -47,20 +51,29 @@ class Layout:
 
 
 def states(model: ModelSize, layout: Layout) -> dict[str, float]:
-    """Weights, gradients and optimizer of the policy, and the frozen reference, on each GPU."""
-    engine = layout.sharding.startswith("zero") and layout.half  # DeepSpeed keeps half weights and a float32 copy
+    """Weights, gradients and optimizer of the policy, and the frozen models beside it, on each GPU.
+
+    In mixed precision DeepSpeed keeps half weights and a float32 copy; Accelerate 1.15 makes the trained weights
+    float32 for FSDP, whatever they were loaded in. DDP's buckets are a second copy of the gradients.
+    """
+    engine = layout.sharding.startswith("zero") and layout.half
     weight = HALF if engine else layout.weight_bytes
-    trained_weight = FULL if model.adapter and not engine else weight
+    upcast = model.adapter or (layout.sharding == "fsdp" and layout.half)
+    trained_weight = FULL if upcast and not engine else weight
     moments = FULL + layout.moments_bytes if engine else layout.moments_bytes * trained_weight / FULL
     over = _divided_by(layout)
     frozen = model.parameters * weight if model.adapter else 0
     copies = HALF if layout.half and not engine and layout.weight_bytes == FULL and layout.sharding == "none" else 0
+    buckets = model.trained * trained_weight if layout.sharding == "none" and layout.gpus > 1 else 0
+    whole = 0 if model.adapter else model.parameters * weight / over[0]  # of a second model; an adapter needs none
     return {
         "weights": (frozen + model.trained * trained_weight) / over[0],
         "half-precision copies of weights": model.parameters * copies,
         "gradients": model.trained * trained_weight / over[1],
+        "gradient buckets": buckets,
         "optimizer": model.trained * moments / over[2],
-        "reference model": model.parameters * weight / over[0] if layout.reference and not model.adapter else 0,
+        "reference model": whole * layout.reference,
+        "copy of the base": whole * layout.base_copies,
         "gathered weights": _gathered(model, layout),
     }
 
@@ -78,11 +91,15 @@ def training(model: ModelSize, layout: Layout) -> dict[str, float]:
 
 
 def generating(model: ModelSize, layout: Layout, memory: float) -> float:
-    """What generation needs on top of the states: vLLM's share of the GPU's memory, or a cache of every rollout."""
+    """What generation needs on top of the states: vLLM's share of the GPU's memory, or a cache of every sequence.
+
+    Without vLLM TRL gathers all weights under ZeRO-3 (ds3_gather_for_generation).
+    """
     if layout.vllm_share:
         return layout.vllm_share * memory
     width = HALF if layout.weight_bytes == HALF else FULL
-    return cache_bytes(model, width) * layout.rollouts * layout.tokens
+    rest = model.parameters * width - _gathered(model, layout) if layout.sharding == "zero3" and layout.rollouts else 0
+    return cache_bytes(model, width) * max(layout.rollouts * layout.tokens, layout.monitor_tokens) + rest
 
 
 def vllm_sequences(model: ModelSize, layout: Layout, memory: float) -> float:
@@ -100,13 +117,18 @@ def cache_bytes(model: ModelSize, width: int) -> int:
 def _divided_by(layout: Layout) -> tuple[int, int, int]:
     """Over how many GPUs weights, gradients and optimizer are spread."""
     gpus = layout.gpus
-    return {"none": (1, 1, 1), "zero1": (1, 1, gpus), "zero2": (1, gpus, gpus)}.get(layout.sharding, (gpus, gpus, gpus))
+    whole: dict[Sharding, tuple[int, int, int]] = {"none": (1, 1, 1), "zero0": (1, 1, 1)}
+    whole |= {"zero1": (1, 1, gpus), "zero2": (1, gpus, gpus)}
+    return whole.get(layout.sharding, (gpus, gpus, gpus))
 
 
 def _gathered(model: ModelSize, layout: Layout) -> float:
     if layout.sharding == "zero3":
         return min(model.parameters, LIVE_PARAMETERS) * HALF
-    if layout.sharding == "fsdp":  # one layer, the next one, and the head with the embeddings
-        embeddings = 2 * model.vocabulary * model.hidden
-        return (2 * (model.parameters - embeddings) / model.layers + embeddings) * HALF
+    if layout.sharding == "fsdp":
+        width = HALF if layout.half else layout.weight_bytes
+        if not model.adapter and (layout.reference or layout.base_copies):  # TRL 1.16 shards a frozen model as one unit
+            return model.parameters * width
+        embeddings = 2 * model.vocabulary * model.hidden  # one layer, the next one, and the head with the embeddings
+        return (2 * (model.parameters - embeddings) / model.layers + embeddings) * width
     return 0.0

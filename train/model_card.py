@@ -1,11 +1,12 @@
 """The support table and the pass@k figure in a model's card: what the training kept and lost, where the weights are.
 
-TRL (1.16) writes the card, README.md, into the run's folder: at every checkpoint, and again before a push to the hub,
-which uploads that folder. The section and the figure go there with it, and both are copied beside the final model.
+TRL (1.16) writes the card, README.md, into the run's folder: at every checkpoint, and at the end. The section and the
+figure go there with it, and both are copied beside the final model, which a push to the hub uploads.
 """
 
 import io
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,12 +17,31 @@ from offleash.callbacks.tensorboard import pass_at_k_figure
 from offleash.eval.atomic import write_whole
 from offleash.eval.measure import powers_of_two
 from offleash.eval.report.escape import markdown_text, one_line
+from offleash.eval.report.numbers import number, p_words
+from offleash.train.config import LAB_MODEL
+from offleash.train.resume_check import LAB_FOLDER
 
-__all__ = ["CARD", "FIGURE", "add_support", "copy_card", "support_section"]
+__all__ = ["CARD", "FIGURE", "add_support", "base_name", "copy_card", "name_base", "support_section"]
 
 CARD, FIGURE = "README.md", "pass_at_k.png"
 PLACE = "## Training procedure"
 """The heading of TRL's card that the section stands before; without it, it stands at the end."""
+NO_NAME = "[None](https://huggingface.co/None)"
+"""What TRL's card calls a base that is a folder."""
+
+
+def base_name(model: str) -> str:
+    """What a card calls the base: a hub id as it is; of a folder its name only, its place is nobody's business."""
+    path = Path(model)
+    if path.parts[-3:] == LAB_FOLDER:
+        return LAB_MODEL
+    return path.absolute().name if path.is_dir() else model
+
+
+def name_base(folder: Path, model: str) -> None:
+    card = (folder / CARD).read_text()
+    if NO_NAME in card:
+        write_whole(folder / CARD, card.replace(NO_NAME, _name(model)).encode())
 
 
 def add_support(folder: Path, task: str, model: str) -> None:
@@ -59,6 +79,8 @@ def support_section(record: Mapping[str, Any], task: str, model: str) -> str:
         "token entropy (nats)": record["token_entropy"],
     }
     table = [f"| {title} | {_number(base.get(tag))} | {_number(metrics.get(tag))} |" for title, tag in rows.items()]
+    for title, part in (("lost: only the base reached them", "shrunk"), ("gained: only this model did", "expanded")):
+        table.insert(-2, f"| {title} (by noise alone) | - | {_moved(metrics, part)} |")
     return "\n".join(
         [
             "## Support",
@@ -71,7 +93,8 @@ def support_section(record: Mapping[str, Any], task: str, model: str) -> str:
             *table,
             "",
             "Support counts (problem, correct answer) pairs hit at least once; a pair that was missed may still have "
-            f"probability {metrics['support/floor']:.2g} (95 % confidence).",
+            f"probability {metrics['support/floor']:.2g} (95 % confidence). Sampling alone moves pairs in and out: in "
+            "brackets, how many it would if nothing had changed, and the exact p of a count this large.",
             "",
             f"![pass@k of base and policy]({FIGURE})",
             "",
@@ -96,6 +119,16 @@ def _last(record: Mapping[str, Any]) -> str:
 
 def _name(text: str) -> str:
     return markdown_text(one_line(text))
+
+
+def _moved(metrics: Mapping[str, Any], part: str) -> str:
+    """98 (27.3, p < .001)."""
+    count, expected, p = (metrics.get(f"support/unit/{start}{part}") for start in ("", "expected_", "p_"))
+    if count is None:
+        return "-"
+    expected, p = (math.nan if value is None else value for value in (expected, p))
+    noise = "unknown" if math.isnan(expected) else f"{number(expected)}, {p_words(p)}"
+    return markdown_text(f"{count:.0f} ({noise})")
 
 
 def _number(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """How large a model is: parameters counted on the meta device, where none is allocated, and the widths of a layer."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -46,7 +47,10 @@ def measure_model(config: PretrainedConfig, adapter: "AdapterSize | None" = None
 
 
 class AdapterSize(NamedTuple):
-    """LoRA: each adapted [out, in] matrix gets rank x (in + out) numbers. `targets` end a module's name."""
+    """LoRA: each adapted [out, in] matrix gets rank x (in + out) numbers.
+
+    `targets` as PEFT reads them: a list holds ends of a module's name, a text is a pattern of the whole name.
+    """
 
     rank: int
     targets: Sequence[str] | str
@@ -59,8 +63,11 @@ class AdapterSize(NamedTuple):
         )
 
     def _adapts(self, name: str) -> bool:
-        last = name.rpartition(".")[2]
-        return last != "lm_head" if self.targets == "all-linear" else last in self.targets
+        if self.targets == "all-linear":
+            return name.rpartition(".")[2] != "lm_head"
+        if isinstance(self.targets, str):
+            return re.fullmatch(self.targets, name) is not None
+        return any(name == target or name.endswith(f".{target}") for target in self.targets)
 
 
 def _on_meta(config: PretrainedConfig) -> Any:

@@ -1,4 +1,4 @@
-"""Whether a resumed run is still the run it was: its recipe against the saved one, key by key.
+"""Whether a resumed run is still the run it was: its recipe, launch and training problems against the saved ones.
 
 A checkpoint stays on its trajectory, and its measurements compare, only under the settings it was made with. A changed
 one is refused by name unless `--allow` names it; some cannot be allowed, because the change would not take effect.
@@ -12,16 +12,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from transformers import TrainingArguments
 
 from offleash.callbacks.summary import HISTORY
+from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
 from offleash.train.config import LAB_MODEL, Recipe, resolved
 from offleash.train.explorers import find_explorer
 from offleash.train.explorers.choice import explorer_mapping
+from offleash.train.launch import sharding
+from offleash.train.precision import precision
 
-__all__ = ["RESOLVED", "Change", "changes", "require_unchanged"]
+__all__ = [
+    *("RESOLVED", "Change", "Launch", "changes", "launch_changes", "launch_of", "read_launch", "require_same_launch"),
+    *("require_unchanged", "save_launch"),
+]
 
 RESOLVED = "recipe.yaml"
+LAUNCH = "launch.json"
+"""Beside the recipe: what it does not say of a run."""
 
 # May change without a word: neither the trajectory nor a measurement depends on them.
 FREE = {
@@ -40,6 +49,16 @@ IN_THE_BASE_POOL = {"monitor_k", "monitor_seed", "monitor_temperature", "monitor
 LAB_FOLDER = ("recipes", "lab", "base")
 
 
+class Launch(NamedTuple):
+    """What a run was launched with. None where it is not known, as in a folder that an older Offleash wrote."""
+
+    sharding: str | None = None
+    precision: str | None = None
+    processes: int | None = None
+    train_problems: str | None = None
+    """Their fingerprint: the file that train_args name may have changed."""
+
+
 class Change(NamedTuple):
     key: str
     before: Any
@@ -50,20 +69,54 @@ class Change(NamedTuple):
         return self.key.split(".")[0]
 
     def __str__(self) -> str:
-        return f"{self.key} was {_shown(self.before)}, now {_shown(self.now)}"
+        name = f"{self.key} (what train_args name)" if self.key == "train_problems" else self.key
+        return f"{name} was {_shown(self.before)}, now {_shown(self.now)}"
 
 
 def require_unchanged(recipe: Recipe, folder: Path) -> None:
     """Raise ConfigError if the recipe differs from the folder's own in what was not allowed to."""
-    allowed = recipe.run.allow
-    if unknown := sorted({key for key in allowed if key.split(".")[0] not in resolved(recipe)}):
+    known = {*resolved(recipe), *Launch._fields}
+    if unknown := sorted({key for key in recipe.run.allow if key.split(".")[0] not in known}):
         raise ConfigError(f"--allow names no key of a recipe: {', '.join(unknown)}")
-    changed = changes(recipe, folder)
+    _refuse(changes(recipe, folder), recipe.run.allow, folder)
+
+
+def require_same_launch(recipe: Recipe, folder: Path, train_problems: str | None = None) -> None:
+    """Raise ConfigError if a run would be continued under another launch or, where they are given, other problems."""
+    if any(change.root in ("task", "train_args") for change in changes(recipe, folder)):
+        train_problems = None  # they were allowed to change
+    _refuse(launch_changes(launch_of(recipe.training, train_problems), folder), recipe.run.allow, folder)
+
+
+def _refuse(changed: list[Change], allowed: list[str], folder: Path) -> None:
     fixed = [change for change in changed if _is_fixed(change, folder)]
     refused = [change for change in changed if change in fixed or not _is_allowed(change, allowed)]
     if refused:
         told = "; ".join(map(str, refused))
         raise ConfigError(f"{folder} was begun with other settings: {told}. {_advice(refused, fixed)}")
+
+
+def launch_of(training: TrainingArguments, train_problems: str | None = None) -> Launch:
+    return Launch(sharding(training), precision(training), training.world_size, train_problems)
+
+
+def read_launch(folder: Path) -> Launch:
+    path = folder / LAUNCH
+    if not path.exists():
+        return Launch()
+    values = _read(path)
+    return Launch(**{key: values.get(key) for key in Launch._fields})
+
+
+def save_launch(launch: Launch, folder: Path) -> None:
+    write_whole(folder / LAUNCH, (json.dumps(launch._asdict(), indent=2) + "\n").encode())
+
+
+def launch_changes(now: Launch, folder: Path) -> list[Change]:
+    """What is known of both launches and differs. Another number of processes is refused with the checkpoint."""
+    before = read_launch(folder)
+    rows = zip(Launch._fields, before, now, strict=True)
+    return [Change(*row) for row in rows if None not in row and row[1] != row[2] and row[0] != "processes"]
 
 
 def changes(recipe: Recipe, folder: Path) -> list[Change]:
@@ -90,7 +143,7 @@ def _is_allowed(change: Change, allowed: list[str]) -> bool:
 
 def _is_fixed(change: Change, folder: Path) -> bool:
     measured = change.root in IN_THE_BASE_POOL and (folder / HISTORY).exists()
-    return measured or change.root in IN_THE_OPTIMIZER
+    return measured or change.root in IN_THE_OPTIMIZER or change.root == "sharding"
 
 
 def _advice(refused: list[Change], fixed: list[Change]) -> str:
@@ -98,6 +151,10 @@ def _advice(refused: list[Change], fixed: list[Change]) -> str:
         keys = " ".join(change.key for change in refused)
         return f"Put it back, choose another --output_dir, or go on so with --allow {keys}"
     change = fixed[0]
+    if change.root == "sharding":
+        return (
+            "Its checkpoints can be read only as they were written: launch with the accelerate config it was begun with"
+        )
     why = (
         "a checkpoint brings its optimizer's settings back"
         if change.root in IN_THE_OPTIMIZER

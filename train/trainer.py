@@ -6,12 +6,14 @@ The smallest overrides that reach the places; without explorers the trajectory i
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import HubStrategy
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id, nanstd
@@ -19,7 +21,9 @@ from trl.trainer.utils import get_config_model_id, nanstd
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import Explorer, Rollouts, Tokens, all_right
-from offleash.train.model_card import add_support
+from offleash.train.explorers.chain import overrides, require_chain
+from offleash.train.hub import model_only
+from offleash.train.model_card import add_support, base_name, name_base
 from offleash.train.rewards import VerifierReward
 
 __all__ = ["ExploringTrainer", "normalised"]
@@ -29,6 +33,7 @@ class ExploringTrainer(GRPOTrainer):
     """`reward` is the one reward function, a verifier, which also knows each rollout's problem and answer."""
 
     def __init__(self, *args: Any, reward: VerifierReward, explorers: Sequence[Explorer] = (), **kwargs: Any) -> None:
+        require_chain(explorers)
         super().__init__(*args, reward_funcs=[reward], **kwargs)
         self.verifier, self.explorers = reward, list(explorers)
         self._outside: list[bool] = []
@@ -44,7 +49,7 @@ class ExploringTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         if not self.explorers or not self.model.training:
             return self._scored(inputs)
-        collector = next((e for e in self.explorers if _overrides(e, "collect")), self.explorers[0])
+        collector = next((e for e in self.explorers if overrides(e, "collect")), self.explorers[0])
         return collector.collect(inputs, self._explored)
 
     def _scored(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -57,6 +62,8 @@ class ExploringTrainer(GRPOTrainer):
         """TRL's batch with the explorers' advantages in it, and the rollouts of all ranks."""
         output = self._scored(inputs)
         rollouts = self._rollouts(output)
+        if self._any_overrides("traces"):
+            self._log_on_policy_reward(rollouts)
         stock_pg = self.accelerator.gather(output["advantages"]).cpu().view_as(rollouts.rewards_pg)
         advantages_pg = self._advantages(rollouts, stock_pg)
         change_pg = advantages_pg - stock_pg
@@ -70,14 +77,38 @@ class ExploringTrainer(GRPOTrainer):
         return output, rollouts
 
     def _advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
+        rewards_pg = rollouts.rewards_pg
+        shaped_pg = self._shaped_rewards(rollouts)
+        if not torch.equal(shaped_pg.nan_to_num(-1.0), rewards_pg.nan_to_num(-1.0)):
+            fresh_pg = normalised(shaped_pg, self.scale_rewards)
+            advantages_pg = torch.where(all_right(rewards_pg), advantages_pg, fresh_pg)
         for explorer in self.explorers:
-            shaped_pg = explorer.rewards(rollouts)
-            if shaped_pg is not rollouts.rewards_pg:
-                self._metrics["train"]["explorer/reward_shaped"].append(shaped_pg.nanmean().item())
-                fresh_pg = normalised(shaped_pg, self.scale_rewards)
-                advantages_pg = torch.where(all_right(rollouts.rewards_pg), advantages_pg, fresh_pg)
-            advantages_pg = explorer.advantages(rollouts, advantages_pg)
-        return torch.where(rollouts.rewards_pg.isnan(), 0.0, advantages_pg)
+            advantages_pg = explorer.advantages(_copy(rollouts), advantages_pg.clone())
+            _require_shape(explorer, "advantages", advantages_pg, rewards_pg.shape)
+            _require_equal_where_all_right(explorer, rewards_pg, advantages_pg)
+        return torch.where(rewards_pg.isnan(), 0.0, advantages_pg)
+
+    def _shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        """The true rewards and what each explorer changes about them."""
+        shaped_pg = rollouts.rewards_pg
+        for explorer in self.explorers:
+            if overrides(explorer, "rewards"):
+                own_pg = explorer.rewards(_copy(rollouts))
+                _require_shape(explorer, "rewards", own_pg, shaped_pg.shape)
+                is_first = shaped_pg is rollouts.rewards_pg
+                shaped_pg = own_pg if is_first else shaped_pg + (own_pg - rollouts.rewards_pg)
+        if shaped_pg is not rollouts.rewards_pg:
+            self._metrics["train"]["explorer/reward_shaped"].append(shaped_pg.nanmean().item())
+        return shaped_pg
+
+    def _log_on_policy_reward(self, rollouts: Rollouts) -> None:
+        """TRL has logged the rewards of traces from elsewhere with the policy's own: those go under a key of ours."""
+        metrics = self._metrics["train"]
+        metrics["explorer/reward_with_traces"].append(metrics["reward"][-1])
+        if rollouts.outside_pg.any():
+            own = torch.where(rollouts.outside_pg, torch.nan, rollouts.rewards_pg).nanmean().item()
+            for key in ("reward", f"rewards/{self.reward_func_names[0]}/mean"):
+                metrics[key][-1] = own
 
     def _rollouts(self, output: dict[str, Any]) -> Rollouts:
         generations = self.num_generations
@@ -126,6 +157,11 @@ class ExploringTrainer(GRPOTrainer):
         last = [i for i in range(len(prompts)) if (first + i) % self.num_generations == self.num_generations - 1]
         for explorer in self.explorers:
             traces = explorer.traces([self._local_ids[i] for i in last])
+            if len(traces) != len(last):
+                raise ConfigError(
+                    f"explorer {type(explorer).__name__}: traces must return one or None for each of {len(last)} "
+                    f"problems, got {len(traces)}"
+                )
             for i, ids in zip(last, traces, strict=True):
                 if ids is not None:
                     completion_ids[i], self._outside[i] = ids, True
@@ -146,11 +182,12 @@ class ExploringTrainer(GRPOTrainer):
         try:
             loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
             assert self._tokens is not None
-            extras = {type(e).__name__: e.extra_loss(self._tokens, model) for e in self.explorers}
+            extras = [(e, e.extra_loss(self._tokens, model)) for e in self.explorers]
         finally:
             self._loss_inputs = self._tokens = None
-        for extra in extras.values():
+        for explorer, extra in extras:
             if extra is not None:
+                _require_shape(explorer, "extra_loss", extra, torch.Size())
                 self._metrics["train"]["explorer/extra_loss"].append(
                     self.accelerator.gather(extra.detach()).mean().item()
                 )
@@ -161,10 +198,22 @@ class ExploringTrainer(GRPOTrainer):
         result: tuple[Any, Any, Any] = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
         if self._loss_inputs is not None and self._tokens is None:
             self._tokens = self._token_batch(self._loss_inputs, result[0], result[1])
-            for explorer in self.explorers:
-                self._tokens.advantages_bt = explorer.token_advantages(self._tokens)
+            self._shape_token_advantages(self._tokens)
             self._loss_inputs["advantages"] = self._tokens.advantages_bt
         return result
+
+    def _shape_token_advantages(self, tokens: Tokens) -> None:
+        stock_bt = tokens.advantages_bt
+        for explorer in self.explorers:
+            shaped_bt = explorer.token_advantages(tokens)
+            _require_shape(explorer, "token_advantages", shaped_bt, stock_bt.shape)
+            tokens.advantages_bt = shaped_bt
+        if self._any_overrides("token_advantages"):
+            mask_bt = tokens.mask_bt.bool()
+            changes = (tokens.advantages_bt - stock_bt).detach()[mask_bt].abs().float()
+            local = torch.stack([changes.sum(), mask_bt.sum().float()])
+            total, count = self.accelerator.gather(local).view(-1, 2).sum(0).tolist()
+            self._metrics["train"]["explorer/token_advantage_change_abs"].append(total / max(count, 1))
 
     def _token_batch(self, inputs: dict[str, Any], logps: torch.Tensor, entropies: torch.Tensor) -> Tokens:
         mask = inputs["completion_mask"]
@@ -208,7 +257,7 @@ class ExploringTrainer(GRPOTrainer):
         return gathered[~gathered.isnan()]
 
     def _any_overrides(self, *hooks: str) -> bool:
-        return any(_overrides(explorer, hook) for explorer in self.explorers for hook in hooks)
+        return any(overrides(explorer, hook) for explorer in self.explorers for hook in hooks)
 
     # Checkpoints: the explorers' state goes in first, because the Trainer's own state, written last, says "whole"
 
@@ -244,16 +293,41 @@ class ExploringTrainer(GRPOTrainer):
         super().create_model_card(*args, **kwargs)
         if not self.is_world_process_zero():
             return
-        model = get_config_model_id(self.model.config)
-        name = Path(model).name if Path(model).is_dir() else model  # a folder's place is nobody's business
+        folder, name = Path(self.args.output_dir), base_name(get_config_model_id(self.model.config))
         try:
-            add_support(Path(self.args.output_dir), self.verifier.task.name, name)
+            name_base(folder, name)
+            add_support(folder, self.verifier.task.name, name)
         except Exception as error:  # a card must not end a night of training
             print(f"offleash: WARNING: the model card has no support table: {error!r}", flush=True)
 
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END:
+            with model_only(self.args):
+                super()._push_from_checkpoint(checkpoint_folder)
 
-def _overrides(explorer: Explorer, hook: str) -> bool:
-    return getattr(type(explorer), hook) is not getattr(Explorer, hook)
+
+def _copy(rollouts: Rollouts) -> Rollouts:
+    """For one hook: if it changes rewards in place, the true ones stay what they are."""
+    return replace(rollouts, rewards_pg=rollouts.rewards_pg.clone())
+
+
+def _require_shape(explorer: Explorer, hook: str, value: Any, shape: torch.Size) -> None:
+    if not torch.is_tensor(value) or value.shape != shape:
+        got = f"one of shape {tuple(value.shape)}" if torch.is_tensor(value) else repr(value)
+        raise ConfigError(
+            f"explorer {type(explorer).__name__}: {hook} must return a tensor of shape {tuple(shape)}, got {got}"
+        )
+
+
+def _require_equal_where_all_right(explorer: Explorer, rewards_pg: torch.Tensor, advantages_pg: torch.Tensor) -> None:
+    failed_pg = rewards_pg.isnan()
+    highest_p1 = advantages_pg.masked_fill(failed_pg, -torch.inf).amax(1, keepdim=True)
+    lowest_p1 = advantages_pg.masked_fill(failed_pg, torch.inf).amin(1, keepdim=True)
+    if (all_right(rewards_pg) & (highest_p1 - lowest_p1 > 1e-6)).any():
+        raise ConfigError(
+            f"explorer {type(explorer).__name__}: advantages must be the same for all rollouts of a group that is all "
+            "right (offleash.train.explorers.all_right finds such groups)"
+        )
 
 
 class AfterStep(TrainerCallback):

@@ -26,6 +26,7 @@ import argparse
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from offleash.eval.atomic import write_whole
@@ -33,7 +34,8 @@ from offleash.eval.compare import Settings, Side, compare, find_policies, find_s
 from offleash.eval.errors import ConfigError
 from offleash.eval.pairs import find_pair
 from offleash.eval.report import FORMATS, text_report
-from offleash.eval.report.published import published_tables
+from offleash.eval.report.published import published_tables, published_warnings
+from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_table
 
 __all__ = ["main"]
@@ -56,19 +58,22 @@ def main(words: list[str]) -> int:
             print(f"offleash: {time.perf_counter() - start:5.0f} s  {text}", file=sys.stderr, flush=True)
 
     comparison = compare(base, policies, force=options.force, k=options.k, settings=settings, note=note)
+    beside: list[Table] = []
+    if pair is not None:
+        beside = published_tables(pair, comparison.policies[-1])
+        specs = ([pool.spec for pool in side.pools if pool.spec.task in pair.tasks] for side in (base, policies[-1]))
+        differing = published_warnings(pair, *specs) if beside else []
+        unknown = [] if beside else [f"the paper has no numbers of these tasks for {pair.name}"]
+        comparison = replace(comparison, warnings=(*comparison.warnings, *differing, *unknown))
     for warning in comparison.warnings:
         print(f"offleash: WARNING: {warning}", file=sys.stderr)
     for name, path in files.items():
-        write_whole(path, FORMATS[name](comparison).encode("utf-8", "replace"))
+        write_whole(path, FORMATS[name](comparison, beside).encode("utf-8", "replace"))
         note(f"wrote {path}")
     width = max(80, shutil.get_terminal_size((118, 40)).columns)
     sys.stdout.write(text_report(comparison, width))
-    if pair is not None:
-        tables = published_tables(pair, comparison.policies[-1])
-        for table in tables:
-            sys.stdout.write(f"\n{text_table(table, width)}\n")
-        if not tables:
-            print(f"offleash: WARNING: the paper has no numbers of these tasks for {pair.name}", file=sys.stderr)
+    for table in beside:
+        sys.stdout.write(f"\n{text_table(table, width)}\n")
     return 0
 
 
@@ -99,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--policy", nargs="+", type=Path, action="append", metavar="POOL", help="a policy's pools; again for a series")
     add("--k", type=int, help="compare the first K draws of each problem (default: all that both have)")
     add("--force", action="store_true", help="compare although template or sampling differ, with a warning")
-    add("--pair", metavar="NAME", help="print the paper's numbers of this model pair beside ours")
+    add("--pair", metavar="NAME", help="put the paper's numbers of this model pair beside ours, in every format")
     add("--json", type=Path, metavar="FILE", help="every number with its interval; keys: offleash.eval.report.record")
     add("--markdown", type=Path, metavar="FILE", help="tables and samples for a README or an issue")
     add("--latex", type=Path, metavar="FILE", help="booktabs tables for a paper")

@@ -1,7 +1,8 @@
 """offleash pairs: the model pairs of "The Invisible Leash": list them, or print the commands that measure one again.
 
 offleash pairs                   every pair with its models and what the paper found
-offleash pairs prorl-1.5b-v1     what to run: both arms, and the comparison beside the paper's numbers
+offleash pairs prorl-1.5b-v1     what to run: both arms, and the comparison beside the paper's numbers; for its entropy
+                                 study 32 more draws each, all of them made and scored
 offleash pairs prorl-1.5b-v1 --k 256 --tasks math500 minerva      a smaller measurement
 """
 
@@ -11,7 +12,7 @@ import shlex
 from collections.abc import Iterator
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.pairs import Pair, find_pair, pair_names
+from offleash.eval.pairs import SAMPLES_K, Pair, find_pair, pair_names
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.rows import Benchmark
 
@@ -47,19 +48,32 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def commands(pair: Pair, pools: str = "pools", tasks: list[str] | None = None, k: int | None = None) -> Iterator[str]:
-    """Shell commands: `offleash sample` for both arms, one call per budget, then `offleash compare`."""
+    """Shell commands: `offleash sample` for both arms, one call per budget, then `offleash compare`.
+
+    The paper's entropy study is of 32 draws, which a pool that stops early does not have: it gets pools of its own
+    where those of the support are larger, and `offleash score`, because vLLM gives no token entropy.
+    """
     if k is not None and k < 1:
         raise ConfigError(f"--k must be at least 1, got {k}")
     if strange := set(tasks or []) - set(pair.tasks):
         raise ConfigError(f"{pair.name} has no task {', '.join(sorted(strange))}; it has {', '.join(pair.tasks)}")
     chosen = {name: draws if k is None else k for name, draws in pair.tasks.items() if tasks is None or name in tasks}
     folder = f"{pools}/{pair.name}"
+    studied = {name: SAMPLES_K for name, draws in chosen.items() if name in pair.paper.samples and draws >= SAMPLES_K}
+    apart = any(chosen[name] > SAMPLES_K for name in studied)
+    suffix = f"-{SAMPLES_K}" if apart else ""
     for arm in ("base", "policy"):
         if any(map(_pictured, chosen)):
             yield f"vllm serve {_model(pair, arm)} --port 8000   # in another terminal, until this arm is drawn"
         for group, draws in _groups(chosen):
             yield _sample(pair, arm, group, draws, f"{folder}/{arm}")
-    yield f"offleash compare {folder}/base {folder}/policy --pair {pair.name} --html {folder}/report.html"
+        for group, draws in _groups(studied if apart else {}):
+            yield _sample(pair, arm, group, draws, f"{folder}/{arm}{suffix}")
+        if studied:
+            yield _score(pair, arm, list(studied), f"{folder}/{arm}{suffix}")
+    for ending in dict.fromkeys(("", suffix)):
+        arms = f"{folder}/base{ending} {folder}/policy{ending}"
+        yield f"offleash compare {arms} --pair {pair.name} --html {folder}/report{ending}.html"
 
 
 def _groups(tasks: dict[str, int]) -> Iterator[tuple[list[str], int]]:
@@ -87,13 +101,20 @@ def _sample(pair: Pair, arm: str, tasks: list[str], draws: int, folder: str) -> 
 
 def _loaded(pair: Pair, arm: str) -> list[str]:
     """Both arms get the base's tokenizer and chat template: what differs is the weights."""
-    revision = pair.base_revision if arm == "base" else pair.policy_revision
     engine = f" --engine-args {shlex.quote(json.dumps(dict(pair.engine_args)))}" if pair.engine_args else ""
-    return [
-        f"offleash sample --model {_model(pair, arm)}{f' --revision {revision}' if revision else ''}",
-        *([] if arm == "base" else [f"--tokenizer {pair.base}"]),
-        f"--engine vllm{engine}",
-    ]
+    model, *tokenizer = _weights(pair, arm)
+    return [f"offleash sample {model}", *tokenizer, f"--engine vllm{engine}"]
+
+
+def _weights(pair: Pair, arm: str) -> list[str]:
+    revision = pair.base_revision if arm == "base" else pair.policy_revision
+    model = f"--model {_model(pair, arm)}{f' --revision {revision}' if revision else ''}"
+    return [model, *([] if arm == "base" else [f"--tokenizer {pair.base}"])]
+
+
+def _score(pair: Pair, arm: str, tasks: list[str], folder: str) -> str:
+    pools = [f"{folder}/{task}" for task in tasks]
+    return " \\\n    ".join(["offleash score", *pools, *_weights(pair, arm), f"--k {SAMPLES_K}"])
 
 
 def _served(pair: Pair, arm: str) -> list[str]:

@@ -1,20 +1,22 @@
 """A `Comparison` for people: one set of tables (`tables`), for the terminal, Markdown, LaTeX and HTML; and as JSON.
 
-`FORMATS` is the table of formats by name; each is a function of the comparison that returns the whole file as text.
+`FORMATS` is the table of formats by name; each is a function of the comparison, and of tables to stand beside it, that
+returns the whole file as text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from offleash.eval.comparison import Comparison
 from offleash.eval.report.html import html_report
 from offleash.eval.report.latex import latex_report
 from offleash.eval.report.markdown import markdown_report
 from offleash.eval.report.record import json_report
+from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_report
 
 __all__ = ["FORMATS", "html_report", "json_report", "latex_report", "markdown_report", "text_report"]
 
-FORMATS: dict[str, Callable[[Comparison], str]] = {
+FORMATS: dict[str, Callable[[Comparison, Sequence[Table]], str]] = {
     "json": json_report,
     "markdown": markdown_report,
     "latex": latex_report,

@@ -30,7 +30,7 @@ _UNDER_THEIR_HEADING = ("support", "pass-at-k", "samples", "floor")
 _WITH_DETAIL = re.compile(r"([-.,%0-9]+) (\[[^\[\]]*\]|\(p [^()]*\))")
 
 
-def html_report(comparison: Comparison) -> str:
+def html_report(comparison: Comparison, beside: Sequence[Table] = ()) -> str:
     """The whole page. Of a series the last policy is unfolded, the others folded."""
     heading = html_text(title(comparison))
     sides = [side_words(comparison.base), *(side_words(result.side) for result in comparison.policies[-1:])]
@@ -50,6 +50,7 @@ def html_report(comparison: Comparison) -> str:
         unfolded = " open" if section is policies[-1] else ""
         name = html_text(section.title)
         body.append(f'<details class="policy"{unfolded}><summary>{name}</summary>{content}</details>')
+    body += ["<h2>Beside the paper</h2>"] * bool(beside) + [html_table(table) for table in beside]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">\n'

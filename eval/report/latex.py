@@ -1,5 +1,7 @@
 r"""As LaTeX for a paper: one booktabs table each, plain ASCII, to be \input. Completions are not for a paper."""
 
+from collections.abc import Sequence
+
 from offleash.eval.comparison import Comparison
 from offleash.eval.report.escape import latex_text
 from offleash.eval.report.tables import Table, sections, side_words, title
@@ -7,7 +9,7 @@ from offleash.eval.report.tables import Table, sections, side_words, title
 __all__ = ["latex_report"]
 
 
-def latex_report(comparison: Comparison) -> str:
+def latex_report(comparison: Comparison, beside: Sequence[Table] = ()) -> str:
     r"""Tables to \input; needs \usepackage{booktabs,textcomp,graphicx}."""
     blocks = [
         f"% {latex_text(title(comparison))}",
@@ -18,6 +20,8 @@ def latex_report(comparison: Comparison) -> str:
     for number, section in enumerate(sections(comparison)):
         lead = latex_text(section.title)
         blocks += [f"\n% {lead}", *(_table(table, lead, f"{table.name}-{number}") for table in section.tables)]
+    lead = latex_text(comparison.policies[-1].side.label)
+    blocks += ["\n% Beside the paper"] * bool(beside) + [_table(table, lead, table.name) for table in beside]
     return "\n".join(blocks) + "\n"
 
 

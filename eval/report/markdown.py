@@ -1,5 +1,7 @@
 """As Markdown: tables that GitHub shows, and completions in indented blocks, which no text can end."""
 
+from collections.abc import Sequence
+
 from offleash.eval.comparison import Comparison, Example, PolicyResult
 from offleash.eval.report.escape import markdown_code, markdown_text, one_line
 from offleash.eval.report.tables import Table, sections, side_words, title
@@ -7,7 +9,7 @@ from offleash.eval.report.tables import Table, sections, side_words, title
 __all__ = ["markdown_report", "markdown_table"]
 
 
-def markdown_report(comparison: Comparison) -> str:
+def markdown_report(comparison: Comparison, beside: Sequence[Table] = ()) -> str:
     blocks = [f"# {markdown_text(title(comparison))}"]
     blocks += [f"> **Warning:** {markdown_text(text)}" for text in comparison.warnings]
     words = [side_words(comparison.base), *(side_words(result.side) for result in comparison.policies)]
@@ -19,6 +21,7 @@ def markdown_report(comparison: Comparison) -> str:
             blocks += markdown_table(table)
         if section.result is not None:
             blocks += _examples(section.result)
+    blocks += ["## Beside the paper"] * bool(beside) + [block for table in beside for block in markdown_table(table)]
     return "\n\n".join(blocks) + "\n"
 
 

@@ -1,18 +1,43 @@
 """Ours beside the paper's: support counts and metrics, and sample statistics, of the tasks that both have."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 
 from offleash.eval.comparison import PolicyResult, Scope
-from offleash.eval.pairs import SAMPLES, Pair
-from offleash.eval.report.numbers import row_cell, share
+from offleash.eval.pairs import SAMPLES, SAMPLES_K, Pair
+from offleash.eval.pool import PoolSpec
+from offleash.eval.report.numbers import DASH, row_cell, share
 from offleash.eval.report.tables import Table
 from offleash.eval.scope import ROWS
 from offleash.eval.support import METRICS, Dynamics
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.rows import Benchmark
 
-__all__ = ["published_tables"]
+__all__ = ["published_tables", "published_warnings"]
+
+
+def published_warnings(pair: Pair, base: Iterable[PoolSpec], policy: Iterable[PoolSpec]) -> list[str]:
+    """In which models and settings these pools are not the paper's, one line per side and field."""
+    found: dict[str, None] = {}
+    for side, model, specs in (("base", pair.base, base), ("policy", pair.policy, policy)):
+        for spec in specs:
+            if not _same_model(spec.model, model):
+                found[_other(pair, side, "model", PurePath(spec.model).name, model)] = None
+            for field in ("temperature", "top_p", "max_new_tokens"):
+                ours, theirs = getattr(spec, field), getattr(pair, field)
+                if ours != theirs:
+                    found[_other(pair, side, field, "unknown" if ours < 0 else f"{ours:g}", f"{theirs:g}")] = None
+    return list(found)
+
+
+def _other(pair: Pair, side: str, field: str, ours: str, theirs: str) -> str:
+    return f"the numbers beside the paper's {pair.name} are of another {field}: the {side}'s is {ours}, not {theirs}"
+
+
+def _same_model(name: str, wanted: str) -> bool:
+    """A copy on disk goes by its folder's name."""
+    return name == wanted or (PurePath(name).is_absolute() and PurePath(name).name == PurePath(wanted).name)
 
 
 def published_tables(pair: Pair, result: PolicyResult) -> list[Table]:
@@ -54,15 +79,18 @@ def _samples(pair: Pair, result: PolicyResult) -> Table:
     ours = {scope.name: scope for scope in result.tasks}
     for name, theirs in pair.paper.samples.items():
         for key in SAMPLES if name in ours else ():
-            contrast = ours[name].rows[key]
-            mine = [row_cell(key, side, interval=False) for side in (contrast.base, contrast.policy)]
+            contrast, k = ours[name].rows[key], ours[name].rows_k
+            sides = (contrast.base, contrast.policy)
+            mine = [row_cell(key, side, interval=False) if k == SAMPLES_K else DASH for side in sides]
             shown = [share(value) if key == "avg" else f"{value:g}" for value in theirs[key]]
-            label = ROWS[key].replace("@k", f"@{ours[name].rows_k}")
-            rows.append((name if key == SAMPLES[0] else "", label, *mine, *shown))
+            label = ROWS[key].replace("@k", f"@{SAMPLES_K}")
+            rows.append((name if key == SAMPLES[0] else "", label, f"{k:,}", *mine, *shown))
     note = (
-        "The paper's are of 32 draws; it does not state the logarithm's base or the temperature of its token entropy."
+        f"The paper's are of {SAMPLES_K} draws, and only as many are comparable: ours are left out where k, the draws "
+        "that every problem of both sides has, is another. It does not state the logarithm's base or the temperature "
+        "of its token entropy."
     )
-    header = ("", "", "base, ours", "policy, ours", "base, paper", "policy, paper")
+    header = ("", "", "k, ours", "base, ours", "policy, ours", "base, paper", "policy, paper")
     return Table("published-samples", "Beside the paper: samples", header, tuple(rows), note)
 
 

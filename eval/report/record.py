@@ -3,7 +3,8 @@
     {"format": 1, "confidence": 0.95, "warnings": [text], "notes": [text], "base": SIDE,
      "policies": [{"side": SIDE, "overall": SCOPE, "tasks": {name: SCOPE}, "domains": {name: SCOPE},
                    "sensitivity": [{"eps": x, "observed": COUNTS and metrics, "posterior": {name: ESTIMATE}}],
-                   "lost": MOVED, "gained": MOVED}]}
+                   "lost": MOVED, "gained": MOVED}],
+     "published": [{name, title, header, rows, note}] (only with --pair: ours beside the paper's numbers, as text)}
 
     SIDE      label, model, revision, step (or null), tasks, problems, draws, temperature, top_p, max_new_tokens, engine
     SCOPE     problems, one_unit, k_min, k_max, rows_k, "unit": LEVEL, "problem": LEVEL,
@@ -26,11 +27,13 @@ A number that is undefined or infinite is null; `crossing_state` tells which of 
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from offleash.eval.comparison import Comparison, Example, Level, Moved, PolicyResult, Scope, Support
 from offleash.eval.estimate import Estimate
+from offleash.eval.report.tables import Table
 from offleash.eval.support import METRICS, Dynamics
 
 __all__ = ["FORMAT", "json_report", "record"]
@@ -38,11 +41,11 @@ __all__ = ["FORMAT", "json_report", "record"]
 FORMAT = 1
 
 
-def json_report(comparison: Comparison) -> str:
-    return json.dumps(record(comparison), indent=1, allow_nan=False) + "\n"
+def json_report(comparison: Comparison, beside: Sequence[Table] = ()) -> str:
+    return json.dumps(record(comparison, beside), indent=1, allow_nan=False) + "\n"
 
 
-def record(comparison: Comparison) -> dict[str, Any]:
+def record(comparison: Comparison, beside: Sequence[Table] = ()) -> dict[str, Any]:
     """The comparison as plain JSON values; see the module."""
     return {
         "format": FORMAT,
@@ -51,6 +54,7 @@ def record(comparison: Comparison) -> dict[str, Any]:
         "notes": list(comparison.notes),
         "base": _side(comparison.base),
         "policies": [_policy(result) for result in comparison.policies],
+        **({"published": [asdict(table) for table in beside]} if beside else {}),
     }
 
 

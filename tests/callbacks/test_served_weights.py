@@ -2,6 +2,7 @@
 
 import copy
 import math
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,10 @@ import torch
 
 from offleash.callbacks.served_weights import DIFFERENCE, NOISE, Scores, ServedWeights, find_fault, served_moved
 from offleash.eval.errors import EngineError
+from offleash.eval.tasks import Problem, load_task
 
 TEXT = "3 7 25 = 46:25+3*7\n4 6 9 = 19:"
+TASK = load_task("countdown", split="train", n=64)
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +116,12 @@ class Server:
         if self.gone:
             raise ConnectionError("connection refused")
         self.calls += 1
-        ids = json["prompt"]
-        rows = [{str(token): {"logprob": value}} for token, value in zip(ids[1:], logps(self.served, ids), strict=True)]
-        return {"choices": [{"prompt_logprobs": [None, *rows]}]}
+        choices = []
+        for ids in json["prompt"]:
+            values = logps(self.served, ids)
+            rows = [{str(token): {"logprob": value}} for token, value in zip(ids[1:], values, strict=True)]
+            choices.append({"prompt_logprobs": [None, *rows]})
+        return {"choices": choices}
 
 
 @pytest.fixture
@@ -123,7 +129,7 @@ def watched(make_trainer: Any, lab_model: Any) -> tuple[Any, ServedWeights, Serv
     trainer = make_trainer()
     server = Server(lab_model[0])
     trainer.vllm_generation = SimpleNamespace(mode="server", vllm_client=server, generate=lambda: "drawn")
-    return trainer, ServedWeights(trainer), server
+    return trainer, ServedWeights(trainer, TASK), server
 
 
 def step(trainer: Any, size: float = 1e-3) -> None:
@@ -190,3 +196,84 @@ def test_the_difference_is_logged_under_its_name(watched: Any, read_scalars: Any
     callback.on_log(trainer.args, trainer.state, trainer.control, logs={"reward": 1.0})
     callback.on_log(trainer.args, trainer.state, trainer.control, logs={"train_runtime": 1.0})
     assert read_scalars(tmp_path)[DIFFERENCE] == [(1, pytest.approx(0, abs=1e-5))]
+
+
+def test_what_is_scored_are_the_ends_of_the_prompts_and_their_golds_one_sequence_each(make_trainer: Any) -> None:
+    trainer = make_trainer(max_completion_length=20)
+    header = "1 2 3 = 6:" * 20  # as a chat template's, the same for all
+    trainer.train_dataset = trainer.train_dataset.map(lambda row: {"prompt": header + row["prompt"]})
+    trainer.vllm_generation = SimpleNamespace(mode="colocate", generate=None)
+    texts = [trainer.processing_class.decode(ids) for ids in ServedWeights(trainer, TASK).ids]
+    ends = [problem.prompt + problem.gold for problem in TASK.problems[:4]]
+    assert len(texts) == 4
+    assert all(text.endswith(end) for text, end in zip(texts, ends, strict=True))
+    assert all(len(text) < len(header) for text in texts)
+
+    class Written(type(TASK)):  # type: ignore[misc]
+        def gold_completion(self, problem: Problem) -> str:
+            return f"1+2{problem.gold}" + "*2" * 100
+
+    ids = ServedWeights(trainer, Written(split="train", n=64)).ids
+    bare = ServedWeights(trainer).ids
+    for problem, row, prompt in zip(TASK.problems, ids, bare, strict=False):
+        assert row[: len(prompt)] == prompt
+        assert trainer.processing_class.decode(row[len(prompt) :]).startswith(f"1+2{problem.gold}")
+        assert len(row) == len(prompt) + 19  # and one that the engine draws
+
+
+def test_a_sequence_counts_the_same_beside_longer_ones(watched: Any) -> None:
+    trainer, callback, _ = watched
+    callback.ids = [callback.ids[0][:5], callback.ids[1], callback.ids[2][:9]]
+    each = [logps(trainer.model, ids) for ids in callback.ids]
+    assert callback._trainer_logps() == pytest.approx(np.concatenate(each), abs=1e-5)
+
+
+class Sleeper:
+    """In place of TRL's colocated engine in sleep mode: a draw without weights copies them, and drops them after."""
+
+    mode, enable_sleep_mode = "colocate", True
+
+    def __init__(self, model: Any, held: Any) -> None:
+        self.model, self.held = model, held
+        self.copies, self.broken, self._llm_weights_sleeping = 0, False, True
+        model_config = SimpleNamespace(dtype="float32")
+        self.llm = SimpleNamespace(
+            wake_up=lambda tags: None, generate=self.scored, llm_engine=SimpleNamespace(model_config=model_config)
+        )
+
+    def sync_weights(self) -> None:
+        self.copies, self._llm_weights_sleeping = self.copies + 1, False
+        self.held.load_state_dict(self.model.state_dict())
+        self.held = nudged(self.held, 0.3 if self.broken else 0.0)
+
+    def scored(self, prompts: list[dict[str, list[int]]], *_: Any, **__: Any) -> list[Any]:
+        assert not self._llm_weights_sleeping
+        outputs = []
+        for prompt in prompts:
+            ids = prompt["prompt_token_ids"]
+            pairs = zip(ids[1:], logps(self.held, ids), strict=True)
+            rows = [{token: SimpleNamespace(logprob=value)} for token, value in pairs]
+            outputs.append(SimpleNamespace(prompt_logprobs=[None, *rows]))
+        return outputs
+
+    def generate(self) -> str:
+        if self._llm_weights_sleeping:
+            self.sync_weights()
+        self._llm_weights_sleeping = True
+        return "drawn"
+
+
+def test_in_sleep_mode_every_copy_is_checked(
+    make_trainer: Any, lab_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=dict))
+    trainer = make_trainer()
+    engine = trainer.vllm_generation = Sleeper(trainer.model, copy.deepcopy(lab_model[0]))
+    callback = ServedWeights(trainer, TASK)
+    engine.sync_weights()  # by the trainer, for a new step
+    assert [engine.generate() for _ in range(3)] == ["drawn"] * 3
+    assert engine.copies == 3
+    assert len(callback.differences) == 3
+    engine.broken = True
+    with pytest.raises(EngineError, match=r"does not serve the weights in training \(step 0, process 0\)"):
+        engine.generate()

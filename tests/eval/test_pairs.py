@@ -1,17 +1,21 @@
 """The shipped pairs: their numbers are the paper's, their commands parse, and compare prints them beside ours."""
 
 import importlib.util
+import json
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from offleash.eval.cli import main
 from offleash.eval.commands.pairs import commands
 from offleash.eval.commands.sample_options import parser
+from offleash.eval.commands.score_options import parser as score_parser
 from offleash.eval.errors import ConfigError
 from offleash.eval.pairs import find_pair, load_pair, pair_names
 from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.report.published import published_warnings
 from offleash.eval.support import Dynamics
 from offleash.eval.tasks.base import Problem
 from offleash.eval.tasks.benchmarks import BENCHMARKS
@@ -82,22 +86,54 @@ def test_the_entropy_study_has_the_averages_it_prints():
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_printed_sample_command_is_one_that_sample_can_parse(name):
-    pair, drawn = find_pair(name), {"base": [], "policy": []}
-    *samples, last = [shlex.split(text.replace("\\\n", "")) for text in commands(pair)]
-    for words in samples:
+    pair, drawn, studied = find_pair(name), {"base": [], "policy": []}, {"base": [], "policy": []}
+    lines = [shlex.split(text.replace("\\\n", "")) for text in commands(pair)]
+    for words in lines:
+        if words[1] in ("score", "compare"):
+            continue
         if words[:2] == ["vllm", "serve"]:  # images go to a server
             assert name == "ovr-7b"
             continue
         assert words[:2] == ["offleash", "sample"]
         options = parser().parse_args(words[2:])
-        arm = options.pool.split("/")[2]
+        arm, _, apart = options.pool.split("/")[2].partition("-")
+        if apart:
+            assert (apart, options.k, options.plan) == ("32", 32, "fixed")
+            studied[arm] += options.task
+            continue
         drawn[arm] += options.task
         assert (options.served_model or options.model) == (pair.base if arm == "base" else pair.policy)
         assert (options.engine == "openai") == (name == "ovr-7b")
         assert {pair.tasks[task] for task in options.task} == {options.k}
         assert (options.temperature, options.top_p) == (0.6, 0.95)
     assert sorted(drawn["base"]) == sorted(drawn["policy"]) == sorted(pair.tasks)
-    assert last[:2] == ["offleash", "compare"]
+    assert lines[-1][:2] == ["offleash", "compare"]
+    expected = [] if name == "dapo-32b" else sorted(pair.paper.samples)
+    assert sorted(studied["base"]) == sorted(studied["policy"]) == expected
+
+
+@pytest.mark.parametrize("name", ["prorl-1.5b-v1", "dapo-32b"])
+def test_what_the_entropy_study_compares_is_drawn_in_full_scored_and_compared(name):
+    pair = find_pair(name)
+    lines = [shlex.split(text.replace("\\\n", "")) for text in commands(pair)]
+    pools = {}
+    for words in lines:
+        if words[1] == "sample":
+            options = parser().parse_args(words[2:])
+            pools |= {f"{options.pool}/{task}".replace(f"{task}/{task}", task): options for task in options.task}
+    scored = [score_parser().parse_args(words[2:]) for words in lines if words[1] == "score"]
+    assert [options.model for options in scored] == [[pair.base], [pair.policy]]
+    for options in scored:
+        assert [str(path).rpartition("/")[2] for path in options.pools] == list(pair.paper.samples)
+        for path in map(str, options.pools):
+            drawn = pools[path]
+            assert (drawn.k, drawn.plan, options.k) == (32, "fixed", 32)
+            assert (drawn.model, drawn.revision, drawn.tokenizer) == (
+                options.model[0], options.revision, options.tokenizer
+            )  # fmt: skip
+    compared = [words[2:4] for words in lines if words[1] == "compare"]
+    assert compared[-1] == [str(options.pools[0].parent) for options in scored]
+    assert len(compared) == (1 if name == "dapo-32b" else 2)
 
 
 def test_a_smaller_measurement_can_be_asked_for_and_a_foreign_task_is_refused():
@@ -131,8 +167,8 @@ def test_a_pairs_file_that_makes_no_sense_is_refused(tmp_path, text, message):
         load_pair(tmp_path / "pair.yaml")
 
 
-def draw_as_printed(folder: Path, task: str, counts: Dynamics) -> None:
-    """A pool of each arm, two draws per problem, in which problems are solved as the paper counted them."""
+def draw_as_printed(folder: Path, task: str, counts: Dynamics, k: int = 2) -> None:
+    """A pool of each arm, k draws per problem, in which problems are solved as the paper counted them."""
     cells = (counts.preserved, counts.shrunk, counts.expanded, counts.out)
     problems = [Problem(f"{task}/{i}", f"{task} {i}?", "7", {"domain": "math"}) for i in range(counts.total)]
     solved = {"base": (1, 1, 0, 0), "policy": (1, 0, 1, 0)}
@@ -141,10 +177,10 @@ def draw_as_printed(folder: Path, task: str, counts: Dynamics) -> None:
         spec = PoolSpec(
             task=task, task_version="1", problems=problems_fingerprint(problems), template="t", model=arm, revision="",
             weights=arm, temperature=0.6, top_p=0.95, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=8,
-            stop=(), seed=0, k=2, plan={"kind": "fixed"}, engine="vllm", dtype="bfloat16",
+            stop=(), seed=0, k=k, plan={"kind": "fixed"}, engine="vllm", dtype="bfloat16",
         )  # fmt: skip
         pool = Pool.create(folder / arm / task, spec, problems)
-        for index in range(2):
+        for index in range(k):
             answers = ["7" if good and index == 0 else "8" for good in right]
             pool.append(
                 {
@@ -175,6 +211,21 @@ def test_compare_prints_the_papers_numbers_beside_ours(tmp_path, capsys):
     assert rows[-1][2:7] == ["1,304", "781", "3", "4", "516"]
 
 
+PAPER = (["5700", "5070"], ["0.42", "0.54"], ["0.46", "0.18"], [".850", ".920"])
+
+
+def test_samples_of_as_many_draws_as_the_papers_are_beside_them(tmp_path, capsys):
+    pair = find_pair("prorl-1.5b-v1")
+    draw_as_printed(tmp_path, "math500", pair.paper.tasks["math500"], k=32)
+    line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", pair.name, "--quiet"]
+    assert main([*line, "--draws", "20"]) == 0
+    shown = capsys.readouterr().out.split("Beside the paper: samples")[1]
+    rows = [words for words in map(str.split, shown.splitlines()) if words[-2:] in PAPER]
+    assert [words[-5] for words in rows] == ["32"] * 4
+    assert [words[-4:-2] for words in rows][:2] == [[".031", ".031"], ["5.00", "5.00"]]
+    assert rows[2][-4:-2] == ["–", "–"]  # not scored
+
+
 def test_samples_are_beside_the_papers_and_incomplete_domains_are_not(tmp_path, capsys):
     draw_as_printed(tmp_path, "math500", find_pair("prorl-1.5b-v1").paper.tasks["math500"])
     line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", "prorl-1.5b-v1", "--quiet"]
@@ -182,5 +233,39 @@ def test_samples_are_beside_the_papers_and_incomplete_domains_are_not(tmp_path, 
     shown = capsys.readouterr().out.split("Beside the paper: support")[1]
     assert "16363" not in shown
     assert [words for words in map(str.split, shown.splitlines()) if words[-2:] == ["5700", "5070"]]
+    assert "entropy" in shown
+    rows = [words for words in map(str.split, shown.splitlines()) if words[-2:] in PAPER]
+    assert [words[-5:-2] for words in rows] == [["2", "–", "–"]] * 4
     assert "non-math" not in shown
     assert "1,355" not in shown
+
+
+def test_what_was_not_drawn_as_the_paper_drew_it_is_said_and_every_file_has_the_tables(tmp_path, capsys):
+    pair = find_pair("prorl-1.5b-v1")
+    draw_as_printed(tmp_path, "math500", pair.paper.tasks["math500"])
+    files = {name: tmp_path / f"report.{name}" for name in ("html", "markdown", "latex", "json")}
+    line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", pair.name, "--quiet"]
+    assert main([*line, "--draws", "20", *(w for name, path in files.items() for w in (f"--{name}", str(path)))]) == 0
+    said = [text for text in capsys.readouterr().err.splitlines() if "beside the paper's" in text]
+    models = [("base", pair.base), ("policy", pair.policy)]
+    for side, model in models:
+        assert sum(text.endswith(f"another model: the {side}'s is {side}, not {model}") for text in said) == 1
+        assert sum(text.endswith(f"max_new_tokens: the {side}'s is 8, not 32768") for text in said) == 1
+    assert len(said) == 4
+    for name, path in files.items():
+        text = path.read_text()
+        assert "Beside the paper: samples" in text, name
+        assert "another max" in text, name
+    record = json.loads(files["json"].read_text())
+    assert [table["name"] for table in record["published"]] == ["published", "published-samples"]
+
+
+def test_pools_drawn_as_the_paper_drew_them_need_no_word():
+    pair = find_pair("dapo-32b")
+    spec = SimpleNamespace(model=pair.base, temperature=0.6, top_p=0.95, max_new_tokens=32768)
+    copy = SimpleNamespace(**{**vars(spec), "model": "/models/DAPO-Qwen-32B"})
+    assert published_warnings(pair, [spec], [copy]) == []
+    hot = SimpleNamespace(**{**vars(copy), "temperature": 1.0, "top_p": -1.0})
+    one, other = published_warnings(pair, [spec], [hot, hot])
+    assert "temperature: the policy's is 1, not 0.6" in one
+    assert "top_p: the policy's is unknown, not 0.95" in other

@@ -35,6 +35,9 @@ def test_the_labs_size_is_that_of_the_real_model(lab_base, lab_model):
     [
         ("all-linear", 2 * (896 + 896) + 2 * (896 + 128) + 3 * (896 + 4864)),
         (("q_proj", "v_proj"), (896 + 896) + (896 + 128)),
+        (("self_attn.q_proj", "nothing"), 896 + 896),
+        (r".*\.(q|v)_proj", (896 + 896) + (896 + 128)),
+        ("q_proj", 0),  # a text is a pattern of the whole name
     ],
 )
 def test_an_adapter_has_rank_times_in_plus_out_numbers_for_each_matrix(published, targets, per_layer):

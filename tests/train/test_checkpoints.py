@@ -1,3 +1,4 @@
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ def checkpoint(folder: Path, step: int, files: list[str], state: str = "{}") -> 
     path = folder / f"checkpoint-{step}"
     path.mkdir()
     for name in files:
-        (path / name).write_text("x")
+        if name.endswith(".pth"):
+            zipfile.ZipFile(path / name, "w").close()  # as torch.save does
+        else:
+            (path / name).write_text("x")
     (path / "trainer_state.json").write_text(state)
     return path
 
@@ -35,6 +39,7 @@ def test_the_last_whole_checkpoint_is_found_and_only_torn_ones_are_removed(tmp_p
         (["rng_state.pth"], 2, "was written by 1 processes"),
         (["rng_state_0.pth", "rng_state_1.pth"], 1, "was written by 2 processes"),
         (["model.safetensors"], 1, "save_only_model"),
+        (["rng_state_0.pth", "rng_state_1.pth", "global_step4"], 2, "no optimizer state that this launch"),
     ],
 )
 def test_a_whole_checkpoint_that_does_not_fit_is_refused_and_kept(tmp_path, files, world_size, message):
@@ -45,7 +50,37 @@ def test_a_whole_checkpoint_that_does_not_fit_is_refused_and_kept(tmp_path, file
 
 
 def test_a_fitting_checkpoint_is_taken(tmp_path):
-    require_resumable(checkpoint(tmp_path, 4, ["rng_state_0.pth", "rng_state_1.pth"]), 2)
+    ranks = ["rng_state_0.pth", "rng_state_1.pth"]
+    require_resumable(checkpoint(tmp_path, 4, [*ranks, "optimizer.pt"]), 2)
+    require_resumable(checkpoint(tmp_path, 6, [*ranks, "optimizer_0"]), 2, "fsdp2")
+    zero = checkpoint(tmp_path, 8, [*ranks, "global_step8"])
+    require_resumable(zero, 2, "zero3")
+    with pytest.raises(ConfigError, match="launch with the accelerate config it was written under"):
+        require_resumable(zero, 2)
+
+
+@pytest.mark.parametrize("cut", [None, b"", b"PK\x03\x04 the beginning of a zip archive"])
+def test_a_checkpoint_without_the_random_state_of_every_process_is_torn(tmp_path, cut):
+    good = checkpoint(tmp_path, 2, ["rng_state_0.pth", "rng_state_1.pth"])
+    torn = checkpoint(tmp_path, 4, ["rng_state_0.pth"])
+    if cut is not None:
+        (torn / "rng_state_1.pth").write_bytes(cut)
+    assert last_whole_checkpoint(tmp_path) == torn  # of a run whose number of processes is not known
+    assert last_whole_checkpoint(tmp_path, 2) == good
+    assert remove_torn(tmp_path, 2) == [torn]
+    assert last_whole_checkpoint(tmp_path, 2) == good
+
+
+def test_where_no_checkpoint_has_all_random_states_none_is_taken_for_torn(tmp_path):
+    """As on nodes with disks of their own."""
+    for step in (2, 4):
+        last = checkpoint(tmp_path, step, ["rng_state_0.pth"])
+    assert last_whole_checkpoint(tmp_path, 2) == last
+    assert remove_torn(tmp_path, 2) == []
+    with pytest.raises(ConfigError, match="was written by 1 processes"):
+        require_resumable(last, 2)
+    model_only = checkpoint(tmp_path, 6, ["model.safetensors"])
+    assert last_whole_checkpoint(tmp_path, 2) == model_only
 
 
 def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path):

@@ -57,11 +57,32 @@ def test_two_ranks_continue_on_the_same_trajectory(runs, launch, logged, traject
     )
     assert resumed.returncode == 0, resumed.stderr[-4000:]
     assert trajectory(logged(tmp_path / "run", 6)) == trajectory(logged(folder / "six", 6))
+    (tmp_path / "run" / "checkpoint-6" / "rng_state_1.pth").unlink()  # a kill between the files of two ranks
+    again = launch(tmp_path / "run", "cpu_two_processes", **SETTINGS | {"max_steps": 6}, resume="true")
+    assert again.returncode == 0, again.stderr[-4000:]
+    assert "checkpoint-6 was not written to its end and is removed" in again.stdout
+    assert trajectory(logged(tmp_path / "run", 6)) == trajectory(logged(folder / "six", 6))
     alone = {"max_steps": 9, "per_device_train_batch_size": 24}
     other = launch(tmp_path / "run", **SETTINGS | alone, resume="true")
     assert other.returncode != 0
     assert "was written by 2 processes" in other.stderr
     assert (tmp_path / "run" / "checkpoint-6").exists()
+
+
+def test_a_run_under_zero3_is_not_continued_without_it(runs, launch, tmp_path):
+    folder, _ = runs
+    shutil.copytree(folder / "zero3", tmp_path / "run")
+    longer = {**SETTINGS, "max_steps": 6, "resume": "true", "allow": "max_steps"}
+    refused = launch(tmp_path / "run", "cpu_two_processes", **longer)
+    assert refused.returncode != 0
+    assert 'sharding was "zero3", now "none"' in refused.stderr
+    (tmp_path / "run" / "launch.json").unlink()  # as an older Offleash left it
+    refused = launch(tmp_path / "run", "cpu_two_processes", **longer)
+    assert refused.returncode != 0
+    assert "no optimizer state that this launch (sharding none) can read" in refused.stderr
+    resumed = launch(tmp_path / "run", "cpu_zero3", **longer)
+    assert resumed.returncode == 0, resumed.stderr[-4000:]
+    assert "continuing from" in resumed.stdout
 
 
 def test_every_rank_of_a_pool_is_in_it_once(runs):

@@ -59,6 +59,65 @@ def test_the_layout_is_the_recipes():
     assert (layout.micro_batch, layout.tokens, layout.vllm_share) == (4, 4072, 0.4)
 
 
+@pytest.mark.parametrize(
+    ("flags", "copies"),
+    [
+        (["--beta", "0"], 1),
+        (["--beta", "0.1"], 0),
+        (["--beta", "0", "--monitor_every", "0"], 0),
+        (["--beta", "0", "--monitor_temperature", "0.6"], 0),  # no KL is measured, so no base is needed
+        (["--beta", "0", "--use_peft", "true"], 0),
+        (["--beta", "0.1", "--explorer", "reference_reset", "--explorer.every", "10"], 1),
+        (["--beta", "0", "--explorer", "anchor"], 2),
+        (["--beta", "0", "--explorer", "anchor", "--explorer.kind", "nll"], 1),
+        (["--beta", "0", "--explorer", "pass_at_k", "pkpo"], 1),  # training refuses these two
+    ],
+)
+def test_the_base_is_copied_where_the_monitor_or_an_anchor_needs_it_and_no_reference_is_it(flags, copies):
+    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *flags])
+    assert layout_of(recipe, Machines(GPUS["H100"], 8, "zero2"), 1000).base_copies == copies
+
+
+@pytest.mark.parametrize("flags", [["--beta", "0"], ["--beta", "0.1"], ["--beta", "0", "--monitor_temperature", "0.6"]])
+def test_a_run_copies_the_base_as_often_as_forecast(flags, tmp_path, monkeypatch):
+    from offleash.callbacks.base import FrozenBase
+    from offleash.train.grpo import run
+
+    loaded, load = [], FrozenBase._load
+    monkeypatch.setattr(FrozenBase, "_load", lambda base: loaded.append(base) or load(base))
+    small = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 4}']
+    words = ["--output_dir", str(tmp_path / "run"), "--max_steps", "1", "--monitor_k", "4", *small, *flags]
+    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *words])
+    run(recipe)
+    assert layout_of(recipe, Machines(GPUS["H100"], 1, "none"), 1000).base_copies == len(loaded)
+
+
+def test_without_vllm_the_monitors_batch_counts_as_far_as_there_are_samples():
+    flags = ["--monitor_batch_size", "2048", "--monitor_k", "64", "--monitor_max_new_tokens", "100"]
+    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *flags])
+    machines = Machines(GPUS["H100"], 2, "none")
+    assert layout_of(recipe, machines, 10).monitor_tokens == 2048 * 110
+    assert layout_of(recipe, machines, 10, probes=3).monitor_tokens == 96 * 110
+    for off in (["--use_vllm", "true"], ["--monitor_every", "0"]):
+        recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *flags, *off])
+        assert layout_of(recipe, machines, 10).monitor_tokens == 0
+
+
+def test_longer_samples_of_the_monitor_take_it_longer(lab_size):
+    recipe = load_recipe(["--config", "lab", "--use_cpu", "true"])
+    where = (recipe, lab_size, Machines(GPUS["H100"], 1, "none"), LENGTHS, 15, 64, 8)
+    plain, longer = forecast(*where), forecast(*where, monitor_lengths=Lengths(10, 40, 80))
+    assert plain.measure_seconds < longer.measure_seconds
+    assert plain.rollout_seconds == longer.rollout_seconds
+
+
+def test_what_follows_from_unknown_numbers_is_unknown(lab_size):
+    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", "--max_steps", "-1"])
+    found = forecast(recipe, lab_size, Machines(GPUS["H100"], 1, "none"), LENGTHS, 15, None, None)
+    assert (found.steps, found.measurements, found.samples) == (None, None, None)
+    assert (found.training_seconds, found.monitoring_seconds) == (None, None)
+
+
 def test_trl_and_deepspeed_still_do_what_was_read_in_them():
     from trl import GRPOTrainer
     from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE

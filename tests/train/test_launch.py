@@ -9,7 +9,9 @@ import pytest
 from accelerate import DistributedType
 
 from offleash import recipes
-from offleash.train.launch import fallback, processes_asked
+from offleash.eval.errors import ConfigError
+from offleash.train.config import Recipe, load_recipe
+from offleash.train.launch import fallback, processes_asked, refuse_empty_copies, sharding
 
 CONFIGS = Path(recipes.__path__[0]) / "accelerate"
 NO, GPUS, CPUS = DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU
@@ -55,6 +57,41 @@ def test_less_than_was_asked_for_is_named(environ, kind, processes, asked, final
 )
 def test_the_launchers_command_line_says_how_many_processes_were_asked_for(line, asked):
     assert processes_asked(line.split()) == asked
+
+
+def lab(*words: str) -> Recipe:
+    return load_recipe(["--config", "lab", "--use_cpu", "true", *words])
+
+
+def test_how_states_are_divided_is_read_off_the_launcher(monkeypatch):
+    assert sharding(lab().training) == "none"
+    for name, value in {**ASK_FSDP, "FSDP_VERSION": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert sharding(lab().training) == "fsdp2"
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "refused"),
+    [
+        ((), {}, True),
+        (("--beta", "0"), {}, True),  # the monitor has a copy of its own
+        (("--beta", "0", "--monitor_every", "0"), {}, False),
+        (("--use_peft", "true"), {}, False),
+        ((), {"FSDP_VERSION": "1"}, False),
+        ((), {"FSDP_CPU_RAM_EFFICIENT_LOADING": "false"}, False),
+        ((), {"ACCELERATE_USE_FSDP": "false"}, False),
+    ],
+)
+def test_a_reference_that_would_be_zeros_under_fsdp2_is_refused(words, environ, refused, monkeypatch):
+    asked = {**ASK_FSDP, "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true", **environ}
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    recipe = lab(*words)
+    if refused:
+        with pytest.raises(ConfigError, match="set fsdp_cpu_ram_efficient_loading: false"):
+            refuse_empty_copies(recipe)
+    else:
+        refuse_empty_copies(recipe)
 
 
 SCRIPT = """

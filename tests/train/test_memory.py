@@ -11,8 +11,9 @@ from offleash.train.memory import Layout, cache_bytes, generating, states, train
 from offleash.train.model_size import ModelSize, measure_model
 
 PLAIN = Layout(
-    gpus=1, sharding="none", half=False, weight_bytes=4, moments_bytes=8, reference=False, checkpointing=False,
-    micro_batch=1, tokens=1024, rollouts=0, vllm_share=0, vllm_gpus=1, sleeps=False,
+    gpus=1, sharding="none", half=False, weight_bytes=4, moments_bytes=8, reference=False, base_copies=0,
+    checkpointing=False, micro_batch=1, tokens=1024, rollouts=0, monitor_tokens=0, vllm_share=0, vllm_gpus=1,
+    sleeps=False,
 )  # fmt: skip
 BIG = ModelSize(7_500_000_000, 7_500_000_000, 32, 4096, 4096, 4096, 11008, 32000, None)
 
@@ -37,6 +38,38 @@ def test_a_reference_costs_weights_again_and_an_adapter_needs_none():
     assert parts["reference model"] == 0
     assert parts["weights"] == 2 * BIG.parameters + 4 * adapted.trained
     assert parts["gradients"] + parts["optimizer"] == 12 * adapted.trained
+
+
+def test_a_copy_of_the_base_costs_as_much_as_a_reference():
+    for sharding, bytes_ in (("none", 4), ("zero2", 2), ("zero3", 0.25)):
+        parts = states(BIG, replace(PLAIN, gpus=8, sharding=sharding, half=True, reference=True, base_copies=1))
+        assert parts["copy of the base"] == parts["reference model"] == bytes_ * BIG.parameters
+    adapted = BIG._replace(trained=10_000_000, adapter=True)
+    assert states(adapted, replace(PLAIN, base_copies=1))["copy of the base"] == 0
+
+
+def test_fsdp_trains_float32_weights_whatever_they_were_loaded_in():
+    layout = replace(PLAIN, gpus=8, sharding="fsdp", half=True, weight_bytes=2)
+    parts = states(BIG, layout)
+    held = sum(parts[part] for part in ("weights", "gradients", "optimizer"))
+    assert held == 16 * BIG.parameters / 8
+    assert states(BIG, replace(layout, half=False))["weights"] == 2 * BIG.parameters / 8
+    adapted = states(BIG._replace(trained=10_000_000, adapter=True), layout)
+    assert adapted["weights"] == (2 * BIG.parameters + 4 * 10_000_000) / 8
+
+
+def test_fsdp_gathers_a_frozen_model_whole_and_the_policy_by_layers():
+    layout = replace(PLAIN, gpus=8, sharding="fsdp", half=True)
+    assert states(BIG, layout)["gathered weights"] < 0.2 * BIG.parameters * 2
+    for frozen in ({"reference": True}, {"base_copies": 1}):
+        assert states(BIG, replace(layout, **frozen))["gathered weights"] == BIG.parameters * 2
+    assert states(BIG, replace(layout, half=False))["gathered weights"] == 2 * states(BIG, layout)["gathered weights"]
+
+
+def test_ddp_keeps_gradients_twice_and_one_gpu_once():
+    assert states(BIG, replace(PLAIN, gpus=2))["gradient buckets"] == 4 * BIG.parameters
+    for alone in ({"gpus": 1}, {"gpus": 2, "sharding": "zero2"}, {"gpus": 2, "sharding": "fsdp"}):
+        assert states(BIG, replace(PLAIN, **alone))["gradient buckets"] == 0
 
 
 def test_states_are_what_a_real_model_and_its_optimizer_hold(lab_base, lab_size):
@@ -90,3 +123,11 @@ def test_vllm_holds_what_its_share_leaves_beside_the_weights():
     assert vllm_sequences(BIG, replace(layout, vllm_share=0.15), memory) < 0
     assert generating(BIG, layout, memory) == 40 * GIB
     assert generating(BIG, replace(PLAIN, rollouts=8), memory) == 8 * 1024 * cache_bytes(BIG, 4)
+    both = replace(PLAIN, rollouts=8, monitor_tokens=9 * 1024)
+    assert generating(BIG, both, memory) == 9 * 1024 * cache_bytes(BIG, 4)
+
+
+def test_without_vllm_zero3_gathers_all_weights_to_generate():
+    layout = replace(PLAIN, gpus=8, sharding="zero3", half=True, weight_bytes=2, rollouts=1)
+    gathered = states(BIG, layout)["gathered weights"]
+    assert generating(BIG, layout, 0) + gathered == 1024 * cache_bytes(BIG, 2) + 2 * BIG.parameters

@@ -1,6 +1,7 @@
 """The model card: TRL's, with the support table of support.json and a figure that is there."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,13 @@ import pytest
 from huggingface_hub import ModelCard
 from PIL import Image
 
+from offleash.eval.errors import OffleashError
+from offleash.eval.report.escape import markdown_text
+from offleash.eval.report.numbers import number, p_words
 from offleash.train.config import load_recipe
 from offleash.train.grpo import run
-from offleash.train.model_card import support_section
+from offleash.train.hub import push_final
+from offleash.train.model_card import base_name, support_section
 
 TINY = {
     "train_args": '{"split": "train", "n": 16}',
@@ -42,6 +47,9 @@ def trained(folder: Path, **settings: Any) -> Any:
     return run(load_recipe(["--config", "lab", *(w for k, v in flags.items() for w in (f"--{k}", str(v)))]))
 
 
+NOISY = {"lost": "shrunk", "gained": "expanded"}
+
+
 def table(card: str) -> dict[str, list[str]]:
     lines = [line[1:-2].split(" |") for line in card.splitlines() if line.startswith("| ")]
     return {title.strip(): [cell.strip() for cell in cells] for title, *cells in lines}
@@ -59,6 +67,13 @@ def test_the_card_beside_the_final_model_has_the_numbers_of_support_json_and_a_f
     card = (final / "README.md").read_text()
     found = table(card)
     assert found.pop("") == ["base", "step 1"]
+    for start, part in NOISY.items():
+        (title,) = (title for title in found if title.startswith(start))
+        names = (part, f"expected_{part}", f"p_{part}")
+        count, expected, p = (record["steps"]["1"][f"support/unit/{name}"] for name in names)
+        assert found.pop(title) == ["-", markdown_text(f"{count:.0f} ({number(expected)}, {p_words(p)})")]
+    assert "against its base lab:" in card
+    assert "fine-tuned version of lab.\n" in card
     assert len(found) == len(ROWS)
     for (title, cells), (start, tag) in zip(found.items(), ROWS.items(), strict=True):
         assert title.startswith(start)
@@ -81,22 +96,59 @@ def test_a_run_without_a_monitor_has_trls_own_card(tmp_path):
     assert not (tmp_path / "run" / "final" / "pass_at_k.png").exists()
 
 
-def test_a_push_to_the_hub_uploads_the_table_and_the_figure(tmp_path, monkeypatch):
-    uploaded: list[set[str]] = []
+class Hub:
+    """In place of the hub's client: keeps what each upload held."""
 
-    class Hub:
-        def create_repo(self, name: str, **_: Any) -> Any:
-            return SimpleNamespace(repo_id=name)
+    uploaded: list[set[str]]
 
-        def upload_folder(self, folder_path: str, ignore_patterns: list[str], **_: Any) -> None:
-            assert "## Support" in Path(folder_path, "README.md").read_text()
-            assert not any(Path("README.md").match(p) or Path("pass_at_k.png").match(p) for p in ignore_patterns)
-            uploaded.append({path.name for path in Path(folder_path).iterdir()})
+    def __init__(self, token: str | None = None) -> None:
+        pass
 
+    def create_repo(self, name: str, **_: Any) -> Any:
+        return SimpleNamespace(repo_id=name)
+
+    def upload_folder(self, folder_path: str, **_: Any) -> Any:
+        assert "## Support" in Path(folder_path, "README.md").read_text()
+        self.uploaded.append({str(path.relative_to(folder_path)) for path in Path(folder_path).rglob("*")})
+        return SimpleNamespace(is_done=lambda: True, result=lambda: None, done=lambda: True)
+
+
+@pytest.fixture
+def uploaded(monkeypatch):
     monkeypatch.setattr("transformers.trainer.hf_api", Hub)
-    trained(tmp_path / "run", push_to_hub="true", hub_model_id="me/mine", hub_strategy="end")
-    assert {"README.md", "pass_at_k.png", "model.safetensors"} <= uploaded[-1]
-    assert "# Model Card for mine" in (tmp_path / "run" / "final" / "README.md").read_text()
+    monkeypatch.setattr("offleash.train.hub.HfApi", Hub)
+    Hub.uploaded = []
+    return Hub.uploaded
+
+
+def test_a_push_to_the_hub_uploads_the_model_and_its_card_and_no_sample(tmp_path, uploaded):
+    settings = {"push_to_hub": "true", "hub_model_id": "me/mine", "save_strategy": "steps", "save_steps": 1}
+    trained(tmp_path / "run", **settings)
+    assert len(uploaded) == 2  # at the checkpoint, and at the end
+    for files in uploaded:
+        assert {"README.md", "pass_at_k.png", "model.safetensors", "tokenizer.json"} <= files
+        assert not any("/" in name or name in ("pools", "final", "support.json", "hub") for name in files)
+    final = tmp_path / "run" / "final"
+    assert uploaded[-1] == {path.name for path in final.iterdir()}
+    assert "# Model Card for mine" in (final / "README.md").read_text()
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+    shutil.rmtree(final)  # killed at the very end
+    assert trained(tmp_path / "run", **settings, resume="true") is None
+    assert len(uploaded) == 3
+    assert {"README.md", "pass_at_k.png", "model.safetensors"} <= uploaded[-1] == {p.name for p in final.iterdir()}
+
+
+def test_a_push_that_fails_says_where_the_model_is(tmp_path, uploaded, monkeypatch):
+    def offline(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no\nnetwork")
+
+    monkeypatch.setattr(Hub, "upload_folder", offline)
+    training = SimpleNamespace(
+        hub_model_id=None, output_dir=tmp_path / "run", hub_token=None, hub_private_repo=None, hub_revision=None
+    )
+    with pytest.raises(OffleashError, match=rf"not pushed to run \(no network\): try `hf upload run {tmp_path}/final`"):
+        push_final(training, tmp_path / "final")
 
 
 def test_names_from_outside_are_text_in_the_card_and_nothing_more():
@@ -109,6 +161,13 @@ def test_names_from_outside_are_text_in_the_card_and_nothing_more():
     assert "\n# " not in section
     assert section.count("|---|---|---|") == 1
     assert "step 10" in section
+
+
+def test_a_base_is_called_by_its_hub_id_or_its_folders_name(tmp_path):
+    (tmp_path / "mine").mkdir()
+    assert base_name("Qwen/Qwen2.5-7B") == "Qwen/Qwen2.5-7B"
+    assert base_name(str(tmp_path / "mine")) == "mine"
+    assert base_name("/anywhere/recipes/lab/base") == "lab"
 
 
 def test_a_broken_record_costs_the_table_and_not_the_run(tmp_path, capsys):

@@ -10,8 +10,19 @@ import yaml
 from offleash.eval.errors import ConfigError
 from offleash.train.config import Recipe, load_recipe, save_resolved
 from offleash.train.explorers.reference_reset import ReferenceReset
+from offleash.train.folder import begin
 from offleash.train.grpo import run
-from offleash.train.resume_check import RESOLVED, changes, require_unchanged
+from offleash.train.resume_check import (
+    LAUNCH,
+    RESOLVED,
+    Launch,
+    changes,
+    launch_of,
+    read_launch,
+    require_same_launch,
+    require_unchanged,
+    save_launch,
+)
 
 TINY = {
     "train_args": '{"split": "train", "n": 16}',
@@ -133,6 +144,42 @@ def test_before_the_first_measurement_the_monitor_may_be_set_otherwise_by_permis
     require_unchanged(recipe_in(folder, *words, monitor_k=8), folder)
 
 
+def test_another_sharding_is_refused_by_name_and_cannot_be_allowed(tmp_path):
+    folder = begun(tmp_path)
+    now = launch_of(recipe_in(folder).training)
+    assert now == Launch("none", "no", 1, None)
+    require_same_launch(recipe_in(folder), folder)  # of an older Offleash, which saved no launch
+    save_launch(now, folder)
+    require_same_launch(recipe_in(folder), folder)
+    save_launch(now._replace(sharding="zero3", processes=2), folder)
+    with pytest.raises(ConfigError, match=r'sharding was "zero3", now "none"\. .* the accelerate config it was begun'):
+        require_same_launch(recipe_in(folder, "--resume", "--allow", "sharding"), folder)
+    save_launch(now._replace(precision="fp8"), folder)
+    with pytest.raises(ConfigError, match=r'precision was "fp8", now "no"\. .*--allow precision'):
+        require_same_launch(recipe_in(folder), folder)
+    require_same_launch(recipe_in(folder, "--resume", "--allow", "precision"), folder)
+
+
+def test_changed_training_problems_are_refused_unless_they_or_their_arguments_are_allowed(tmp_path, capsys):
+    folder = begun(tmp_path)
+    begin(recipe_in(folder), folder, None, "aaaa")
+    assert read_launch(folder).train_problems == "aaaa"
+    checkpoint = folder / "checkpoint-1"
+    checkpoint.mkdir()
+    (checkpoint / "trainer_state.json").write_text("{}")
+    before = (folder / LAUNCH).read_bytes()
+    with pytest.raises(ConfigError, match=r'train_problems .* was "aaaa", now "bbbb"\. .*--allow train_problems'):
+        begin(recipe_in(folder, "--resume"), folder, checkpoint, "bbbb")
+    assert (folder / LAUNCH).read_bytes() == before
+    allowed = recipe_in(folder, "--resume", "--allow", "train_problems")
+    require_unchanged(allowed, folder)
+    begin(allowed, folder, checkpoint, "bbbb")
+    assert "from step 1 on train_problems" in capsys.readouterr().out
+    fewer = recipe_in(folder, "--resume", "--allow", "train_args", train_args='{"split": "train", "n": 8}')
+    begin(fewer, folder, checkpoint, "cccc")
+    assert read_launch(folder).train_problems == "cccc"
+
+
 def test_a_real_run_is_refused_as_changed_and_trains_on_as_allowed_from_another_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")  # restored afterwards: run() sets it
     folder = tmp_path / "runs" / "one"
@@ -142,6 +189,8 @@ def test_a_real_run_is_refused_as_changed_and_trains_on_as_allowed_from_another_
     moved = folder.rename(tmp_path / "elsewhere" / "moved")
     (tmp_path / "runs" / "base-pools").rename(tmp_path / "elsewhere" / "base-pools")
     assert run(recipe_in(Path("moved"), "--resume", lr_scheduler_type="constant")) is None
+    assert read_launch(moved)[:3] == ("none", "no", 1)
+    (moved / LAUNCH).unlink()  # as an older Offleash left it
     before = (moved / RESOLVED).read_bytes()
     with pytest.raises(ConfigError, match=r"max_steps was 2, now 3.*--allow max_steps"):
         run(recipe_in(Path("moved"), "--resume", max_steps=3, lr_scheduler_type="constant"))

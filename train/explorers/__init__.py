@@ -3,10 +3,21 @@
 from collections.abc import Mapping
 from typing import Any
 
-from offleash.eval.names import build, find
+from offleash.eval.errors import ConfigError
+from offleash.eval.names import build, find, fit_arguments
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
+from offleash.train.explorers.chain import require_chain
 
-__all__ = ["EXPLORERS", "Explorer", "Rollouts", "Tokens", "all_right", "find_explorer", "load_explorers"]
+__all__ = [
+    "EXPLORERS",
+    "Explorer",
+    "Rollouts",
+    "Tokens",
+    "all_right",
+    "find_explorer",
+    "fit_explorer_arguments",
+    "load_explorers",
+]
 
 EXPLORERS: dict[str, str] = {
     name: f"offleash.train.explorers.{module}"
@@ -37,6 +48,23 @@ def find_explorer(name: str) -> Any:
     return find("explorer", name, EXPLORERS)
 
 
+def fit_explorer_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers that YAML read as text become numbers; a value of a wrong type is a ConfigError."""
+    return fit_arguments("explorer", name, find_explorer(name), arguments)
+
+
 def load_explorers(chosen: Mapping[str, Mapping[str, Any]]) -> list[Explorer]:
     """One explorer for each name, with its arguments, in the order in which they act."""
-    return [build("explorer", name, find_explorer(name), **arguments) for name, arguments in chosen.items()]
+    explorers = [_load(name, arguments) for name, arguments in chosen.items()]
+    require_chain(explorers)
+    return explorers
+
+
+def _load(name: str, arguments: Mapping[str, Any]) -> Explorer:
+    explorer = build("explorer", name, find_explorer(name), **fit_explorer_arguments(name, arguments))
+    if not isinstance(explorer, Explorer):
+        raise ConfigError(
+            f"explorer {name!r} gives a {type(explorer).__name__}: it must be a subclass of "
+            "offleash.train.explorers.Explorer"
+        )
+    return explorer

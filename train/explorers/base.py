@@ -11,9 +11,18 @@
             return advantages_pg + self.weight * rare_p1 * (rollouts.rewards_pg == 1)
 
 In a recipe: `explorer: {"my_module:Rare": {weight: 0.2}}`. As flags: `--explorer my_module:Rare --explorer.weight 0.2`.
+In a comparison: that line of a recipe alone in a file, rare.yaml, and `offleash variants --explorers rare.yaml ...`.
 
 Hooks get the whole generation batch, gathered from all ranks: a rank holds only a part of a group. The true reward
-stays what it is; what a hook adds is logged apart, under `explorer/`.
+stays what it is; what a hook adds is logged apart, under `explorer/`. A hook returns a new tensor and never changes in
+place what it was given.
+
+`rewards` or `advantages`? `advantages` for a bonus: it is added at the size that it has. `rewards` for what belongs in
+the group's mean and standard deviation: the result is normalised, and a small bonus may become a large advantage.
+
+Several explorers act in the order in which they are named. All `rewards` come first; each sees the true ones, and their
+changes add up. They are normalised once. Then come all `advantages`, each on those of the explorer before it, and in
+the loss likewise all `token_advantages`. Extra losses add up. Only the first `collect` is used.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +31,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from trl import GRPOConfig
 
 __all__ = ["Explored", "Explorer", "Rollouts", "Tokens", "all_right"]
 
@@ -72,14 +82,20 @@ class Explorer:
     """
 
     needs_logps: ClassVar[bool] = False
-    """Whether `advantages` reads `logps_pg`. Without vLLM and with one update per rollout it costs a forward pass."""
+    """Whether a hook reads `logps_pg`. Without vLLM and with one update per rollout it costs a forward pass."""
     moves_reference: ClassVar[bool] = False
     """Whether the KL reference is replaced during training; the monitor then keeps a base of its own."""
+    replaces_advantages: ClassVar[bool] = False
+    """Whether `advantages` computes them afresh from the true rewards. Only the first explorer with such a hook may."""
     trainer: Any = None
 
+    def require(self, training: GRPOConfig) -> None:
+        """Raise ConfigError for settings under which this would do nothing, or something else."""
+
     def attach(self, trainer: Any) -> None:
-        """Once, when the trainer is built. Raises ConfigError for settings under which this would do nothing."""
+        """Once, when the trainer is built."""
         self.trainer = trainer
+        self.require(trainer.args)
 
     def collect(self, inputs: list[Any], explored: Explored) -> dict[str, Any]:
         """TRL's generation batch for this rank's dataset rows. `explored` may be called again, with other rows."""
@@ -90,11 +106,15 @@ class Explorer:
         return [None] * len(problem_ids)
 
     def rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """(P, G) rewards that the advantages are computed from, as TRL does; all-right groups keep advantage 0."""
+        """(P, G) rewards that the advantages are computed from, as TRL does; all-right groups keep advantage 0.
+
+        Under `scale_rewards: group` they are divided by the group's standard deviation, in all-wrong groups too: a
+        bonus of 0.01 for one rollout of four becomes an advantage of 1.47.
+        """
         return rollouts.rewards_pg
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
-        """(P, G) advantages. In an all-right group they must not differ from rollout to rollout."""
+        """(P, G) advantages. In an all-right group they must not differ from rollout to rollout: that is an error."""
         return advantages_pg
 
     def token_advantages(self, tokens: Tokens) -> torch.Tensor:
@@ -113,7 +133,8 @@ class Explorer:
         return {}
 
     def save(self, folder: Path) -> None:
-        """Write what a resume needs into the checkpoint. Called on every rank."""
+        """Write what a resume needs into the checkpoint. Called on every rank; only the main one should write:
+        `self.trainer.accelerator.is_main_process`."""
 
     def load(self, folder: Path) -> None:
         """Read it again. Called on every rank."""

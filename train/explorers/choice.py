@@ -5,13 +5,13 @@ A flag `--explorer.ARG` goes to the one chosen explorer that takes ARG; `--explo
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers import find_explorer
+from offleash.train.explorers import find_explorer, fit_explorer_arguments
 
 __all__ = ["explorer_mapping", "take_explorers"]
 
@@ -32,7 +32,7 @@ def explorer_mapping(value: Any) -> dict[str, dict[str, Any]]:
     if isinstance(value, str):
         return {value: {}}
     if isinstance(value, list | tuple):
-        return {str(name): {} for name in value}
+        return _joined(value)
     if not isinstance(value, Mapping):
         raise ConfigError(f"explorer must be a name or a mapping of names to arguments, got {value!r}")
     for name, arguments in value.items():
@@ -46,11 +46,26 @@ def take_explorers(words: list[str], from_recipe: Any) -> tuple[dict[str, dict[s
     names, settings, rest = _split(words)
     chosen = explorer_mapping(from_recipe)
     if names is not None:
-        chosen = {name: arguments for word in names for name, arguments in explorer_mapping(word).items()}
+        chosen = _joined(filter(None, names))
+        if not chosen:
+            raise ConfigError(f"{FLAG} needs a name; `{FLAG} identity` turns a recipe's explorer off")
     for key, text in settings.items():
         name, argument = _owner(key, chosen)
         chosen[name][argument] = yaml.safe_load(text)
-    return chosen, rest
+    return {name: fit_explorer_arguments(name, arguments) for name, arguments in chosen.items()}, rest
+
+
+def _joined(parts: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    """Names and mappings, one after another, as one mapping."""
+    joined: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        if not part or not isinstance(part, str | Mapping):
+            raise ConfigError(f"explorer must be names, or mappings of names to arguments, got {part!r} among them")
+        for name, arguments in explorer_mapping(part).items():
+            if name in joined:
+                raise ConfigError(f"explorer {name!r} stands twice")
+            joined[name] = arguments
+    return joined
 
 
 def _split(words: list[str]) -> tuple[list[str] | None, dict[str, str], list[str]]:

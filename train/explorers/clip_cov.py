@@ -1,7 +1,8 @@
 """Clip-Cov: a few random tokens among those that would lower the entropy most are left out of the update.
 
 Cui et al., arXiv 2505.22617, eq. 10-11: of the tokens with low < cov < high that the ratio clip does not touch anyway,
-int(ratio * tokens) are drawn and their policy loss is 0 (the KL term stays).
+int(ratio * tokens), at least one, are drawn and their policy loss is 0 (the KL term stays). The paper's scripts open
+the ratio clip to 1; here it is the recipe's `epsilon`.
 """
 
 from hashlib import sha256
@@ -30,10 +31,11 @@ class ClipCov(Explorer):
 
     def _drawn(self, tokens: Tokens, candidates_bt: torch.Tensor) -> torch.Tensor:
         """As many as the ratio of all ranks' tokens says, those with the smallest random numbers of all ranks."""
-        wanted = int(self.ratio * len(tokens.gather(tokens.logps_bt.detach()[tokens.mask_bt.bool()])))
+        tokens_of_all = len(tokens.gather(tokens.logps_bt.detach()[tokens.mask_bt.bool()]))
+        wanted = max(int(self.ratio * tokens_of_all), 1)
         random_bt = torch.where(candidates_bt, self._random(tokens), torch.inf)
         drawn = tokens.gather(random_bt[candidates_bt]).sort().values
-        if wanted == 0 or len(drawn) == 0:
+        if len(drawn) == 0:
             return torch.zeros_like(candidates_bt)
         return candidates_bt & (random_bt <= drawn[min(wanted, len(drawn)) - 1])
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from trl import GRPOConfig
 
 from offleash.callbacks.guard import STOPPED
 from offleash.eval.atomic import write_whole
@@ -38,14 +39,16 @@ class DynamicSampling(Explorer):
         self.max_batches, self.rollout_budget = max_batches, rollout_budget
         self.rollouts, self.batches, self.filled = 0, 0, 0.0
 
-    def attach(self, trainer: Any) -> None:
-        super().attach(trainer)
-        rows = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
-        if rows % trainer.num_generations:
+    def require(self, training: GRPOConfig) -> None:
+        rows = training.per_device_train_batch_size * training.steps_per_generation
+        if rows % training.num_generations:
             raise ConfigError(
                 f"explorer dynamic_sampling needs whole groups on each process: per_device_train_batch_size x "
-                f"steps_per_generation is {rows}, make it a multiple of num_generations ({trainer.num_generations})"
+                f"steps_per_generation is {rows}, make it a multiple of num_generations ({training.num_generations})"
             )
+
+    def attach(self, trainer: Any) -> None:
+        super().attach(trainer)
         if not hasattr(trainer.train_dataset, "__len__"):
             raise ConfigError("explorer dynamic_sampling needs a dataset that can be indexed, not a streamed one")
         self.problem_ids = list(trainer.train_dataset["problem_id"])

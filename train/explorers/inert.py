@@ -4,7 +4,9 @@ import math
 
 from trl import GRPOConfig
 
-__all__ = ["inert_settings", "updates_per_rollout"]
+from offleash.eval.errors import ConfigError
+
+__all__ = ["inert_settings", "require_group", "updates_per_rollout"]
 
 
 def updates_per_rollout(training: GRPOConfig) -> int:
@@ -26,3 +28,12 @@ def inert_settings(training: GRPOConfig) -> list[str]:
         for key in ("epsilon_high", "delta")
         if getattr(training, key) is not None
     ]
+
+
+def require_group(name: str, k: int, training: GRPOConfig) -> None:
+    """Raise ConfigError if a group is smaller than the k of an explorer."""
+    if k > training.num_generations:
+        raise ConfigError(
+            f"explorer {name} would train on nothing: k is {k}, but a group has {training.num_generations} rollouts; "
+            "lower k or raise num_generations"
+        )

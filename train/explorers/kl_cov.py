@@ -1,12 +1,14 @@
 """KL-Cov: the tokens that would lower the entropy most are held to the policy that drew them.
 
-Cui et al., arXiv 2505.22617, eq. 12: the `ratio` of tokens with the highest covariance pay `weight` * |lp - lp_old|.
+Cui et al., arXiv 2505.22617, eq. 12: the `ratio` of tokens with the highest covariance, at least one, pay
+`weight` * |lp - lp_old|. The reference has no ratio clip; here TRL's stays, at the recipe's `epsilon`.
 Its gradient is 0 while the policy still is the one that drew them, so it needs more than one update per rollout.
 """
 
 from typing import Any
 
 import torch
+from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
@@ -22,20 +24,27 @@ class KlCov(Explorer):
     def __init__(self, ratio: float = 2e-3, weight: float = 1.0) -> None:
         self.ratio, self.weight = ratio, weight
 
-    def attach(self, trainer: Any) -> None:
-        super().attach(trainer)
-        if updates_per_rollout(trainer.args) < 2:
+    def require(self, training: GRPOConfig) -> None:
+        if updates_per_rollout(training) < 2:
             raise ConfigError(
                 "explorer kl_cov does nothing with one update per rollout: set steps_per_generation (or "
                 "num_iterations) above gradient_accumulation_steps"
             )
 
     def extra_loss(self, tokens: Tokens, model: Any) -> torch.Tensor | None:
-        cov_bt = token_covariance(tokens)
-        all_cov = tokens.gather(cov_bt[tokens.mask_bt.bool()])
-        payers = int(self.ratio * len(all_cov))
-        if payers == 0:
-            return None
-        threshold = all_cov.topk(payers).values[-1]
         distance_bt = (tokens.logps_bt - tokens.old_logps_bt).abs()
-        return self.weight * tokens.token_mean(torch.where(cov_bt >= threshold, distance_bt, 0.0))
+        return self.weight * tokens.token_mean(torch.where(self._payers(tokens), distance_bt, 0.0))
+
+    def _payers(self, tokens: Tokens) -> torch.Tensor:
+        """(B, T) this rank's part of the top of all ranks, which has the same size however many covariances tie."""
+        inside_bt = tokens.mask_bt.bool()
+        own = token_covariance(tokens)[inside_bt]
+        every = tokens.gather(own)
+        wanted = min(max(int(self.ratio * len(every)), 1), len(every))
+        pays = torch.zeros_like(every, dtype=torch.bool)
+        pays[every.topk(wanted).indices] = True
+        counts = tokens.gather(torch.tensor([float(len(own))], device=own.device))
+        first = int(counts[: self.trainer.accelerator.process_index].sum())
+        payers_bt = torch.zeros_like(inside_bt)
+        payers_bt[inside_bt] = pays[first : first + len(own)]
+        return payers_bt

@@ -1,7 +1,8 @@
 """Outcome exploration, batch form: an answer that many rollouts of the group share is worth less.
 
 Song et al., arXiv 2509.06941: b_i = -(1/n) #{j != i : a_j = a_i}, added to the advantage; 0 in all-right groups. A
-completion without an answer gets no bonus and counts for no other.
+completion without an answer gets no bonus and counts for no other. The paper keeps the bonus from
+the tokens of the final answer; here every token of the completion gets it.
 """
 
 from collections import Counter

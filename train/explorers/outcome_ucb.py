@@ -2,7 +2,8 @@
 
 Song et al., arXiv 2509.06941, UCB-Con: b = min(1, 1 / sqrt(N(x, a))) - b0, N counting the answer over all training so
 far; with b0 = 0.5 it turns negative after four. Added to the advantage; 0 in all-right groups and for a completion
-without an answer. The counts are part of a checkpoint.
+without an answer. The counts are part of a checkpoint. The paper keeps the bonus from
+the tokens of the final answer; here every token of the completion gets it.
 """
 
 import json

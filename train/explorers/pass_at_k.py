@@ -11,9 +11,11 @@ Once c > G - k every group of k has a right one: the advantage is 0, and a probl
 from math import comb, sqrt
 
 import torch
+from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts
+from offleash.train.explorers.inert import require_group
 
 __all__ = ["PassAtK", "pass_at_k_advantages"]
 
@@ -31,10 +33,15 @@ def pass_at_k_advantages(right: int, total: int, k: int) -> tuple[float, float]:
 class PassAtK(Explorer):
     """Args: k, rollouts per group, at most num_generations."""
 
+    replaces_advantages = True
+
     def __init__(self, k: int = 4) -> None:
         if k < 1:
             raise ConfigError(f"explorer pass_at_k: k must be at least 1, got {k}")
         self.k = k
+
+    def require(self, training: GRPOConfig) -> None:
+        require_group("pass_at_k", self.k, training)
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         return torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])

@@ -11,9 +11,11 @@ Not divided by a standard deviation: the estimator would lose its unbiasedness.
 from math import comb
 
 import torch
+from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
+from offleash.train.explorers.inert import require_group
 
 __all__ = ["Pkpo", "pkpo_advantage"]
 
@@ -24,12 +26,17 @@ def pkpo_advantage(right: int, total: int, k: int) -> float:
 
 
 class Pkpo(Explorer):
-    """Args: k. `scale` multiplies, to bring the step size near GRPO's (our addition; 1 is the paper's)."""
+    """Args: k, at most num_generations. `scale` (ours; the paper's is 1) brings the step size near GRPO's."""
+
+    replaces_advantages = True
 
     def __init__(self, k: int = 4, scale: float = 1.0) -> None:
         if k < 1:
             raise ConfigError(f"explorer pkpo: k must be at least 1, got {k}")
         self.k, self.scale = k, scale
+
+    def require(self, training: GRPOConfig) -> None:
+        require_group("pkpo", self.k, training)
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         groups_pg = torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])

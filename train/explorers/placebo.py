@@ -1,7 +1,7 @@
 """A control: a bonus that knows nothing. A variant that does no better gains from noise, not from its idea.
 
-Answers get a random number each, the same for equal answers of a problem whenever it comes up, of the size of a real
-bonus, centred in the group. All-right groups get none, as with the real ones.
+Answers get a random number each, the same for equal answers of a problem whenever it comes up in a run, others for
+another `seed` of the training; centred in the group. All-right groups get none, as with the real ones.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ __all__ = ["Placebo"]
 
 
 class Placebo(Explorer):
-    """Args: weight, the bonus's size; seed, another draw of it."""
+    """Args: weight, the largest bonus before centring; seed, another draw of it, beside the training's own."""
 
     def __init__(self, weight: float = 0.2, seed: int = 0) -> None:
         self.weight, self.seed = weight, seed
@@ -30,5 +30,5 @@ class Placebo(Explorer):
 
     def _number(self, problem: str, answer: str | None) -> float:
         """Uniform on (-1, 1)."""
-        digest = hashlib.sha256(f"{self.seed}/{problem}/{answer}".encode()).digest()
+        digest = hashlib.sha256(f"{self.trainer.args.seed}/{self.seed}/{problem}/{answer}".encode()).digest()
         return int.from_bytes(digest[:8], "big") / 2**63 - 1

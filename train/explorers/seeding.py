@@ -9,8 +9,11 @@ by f(p) = p / (p + gamma), which learns most from tokens that the policy gives a
 TRL's loss has the gradient -A in ln p as long as policy and drawing policy agree, so an advantage of
 A gamma p / (p + gamma)^2 gives the same update; hence one update per rollout and token-level ratios only.
 
+A group's advantages are divided by its standard deviation and averaged over tokens as in the rest of the recipe; LUFFY
+does neither (`scale_rewards: none`, `loss_type: dr_grpo`).
+
 With `source: base` training problems get `k` base samples each before step 1 (`base_samples.py`). Problems without a
-right one are left alone. `rewards/correct/mean` has the traces in it; `explorer/on_policy_reward` has not.
+right one are left alone. The logged reward is the policy's own; `explorer/reward_with_traces` has the traces in it.
 """
 
 from collections.abc import Sequence
@@ -20,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from trl import GRPOConfig
 
 from offleash.callbacks.filling import seed_of
 from offleash.callbacks.ranks import Ranks
@@ -63,13 +67,15 @@ class Seeding(Explorer):
         self.choices: dict[str, tuple[list[list[int]], np.ndarray]] = {}
         self.seen: dict[str, float] = {}
 
-    def attach(self, trainer: Any) -> None:
-        super().attach(trainer)
-        if updates_per_rollout(trainer.args) > 1 or trainer.args.importance_sampling_level != "token":
+    def require(self, training: GRPOConfig) -> None:
+        if updates_per_rollout(training) > 1 or training.importance_sampling_level != "token":
             raise ConfigError(
                 "seeding weighs each token of a trace once: it needs importance_sampling_level token and one update "
                 "per rollout (steps_per_generation = gradient_accumulation_steps, num_iterations = 1)"
             )
+
+    def attach(self, trainer: Any) -> None:
+        super().attach(trainer)
         trainer.add_callback(AtBegin(self.prepare))
 
     def prepare(self, step: int) -> None:

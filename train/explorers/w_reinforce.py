@@ -14,6 +14,8 @@ __all__ = ["WReinforce"]
 class WReinforce(Explorer):
     """Args: lam, the weight of right rollouts; negative, the weight of wrong ones (0 with lam = 1 is PSR)."""
 
+    replaces_advantages = True
+
     def __init__(self, lam: float = 0.1, negative: float = 1.0) -> None:
         self.lam, self.negative = lam, negative
 

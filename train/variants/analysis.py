@@ -3,15 +3,20 @@
 Pure functions of `Measured` runs. The intervals are over training seeds: what another seed would give on these probe
 problems against this base pool. Two runs of one seed share problems, order and sampling noise, so they are compared as
 a pair; where the seeds of two variants are not the same, Welch's test is taken.
+
+`better` claims several things at once, so its p is the largest of theirs (an intersection-union test: Berger 1982,
+"Multiparameter hypothesis testing and acceptance sampling"), and Holm's correction is over these: where no variant is
+better, one is called so in at most 5 % of sweeps, whichever of the claims is the one that fails.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.estimate import Estimate
-from offleash.train.variants.overlays import CONTROLS, PLAIN
+from offleash.eval.report.numbers import share
+from offleash.train.variants.overlays import CONTROL_OF, CONTROLS, PLAIN
 from offleash.train.variants.results import Measured
 from offleash.train.variants.significance import ALPHA, Difference, holm, mean_over_seeds, paired, welch
 
@@ -20,11 +25,13 @@ __all__ = ["REFERENCES", "Analysis", "EarlyStop", "VariantResult", "Verdict", "a
 PASS, NSCR = "pass_at_1", "nscr"
 REFERENCES = (PLAIN, "placebo", "low_lr")
 """A variant must be above each of them: plain, a bonus without meaning, and less learning."""
+SLACK = 0.05
+"""Rollouts that differ from plain's by a larger share are warned of. A step of dynamic sampling cannot be cut short."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """Plain, stopped where it first had the variant's pass@1: over the seeds where it ever had it."""
+    """Plain, stopped where it had the variant's pass@1 (see `at_equal_pass`), over the seeds of both."""
 
     estimates: Mapping[str, Estimate]
     differences: Mapping[str, Difference]
@@ -41,7 +48,7 @@ class Verdict:
     escapes: bool
     """The mean NSCR is 0 or more, at a pass@1 no worse."""
     escapes_surely: bool
-    """So is the lower bound of its interval."""
+    """So are the lower bounds of its interval and of `VariantResult.since_start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,14 @@ class VariantResult:
     is_control: bool
     seeds: tuple[int, ...]
     estimates: Mapping[str, Estimate]
+    since_start: Estimate
+    """NSCR less that of step 0 of the same run. The interval has the noise of step 0 in it (see `_since_start`)."""
     against: Mapping[str, Mapping[str, Difference]]
     """Reference -> metric -> the variant less the reference."""
     holm_p: Mapping[str, float]
     """Metric -> the p against plain, corrected over the variants that are no controls; NaN for a control."""
+    better_p: float
+    """The p of all that `better` claims, corrected likewise; NaN for a control and where a test is lacking."""
     early_stop: EarlyStop | None
     verdict: Verdict
 
@@ -62,70 +73,131 @@ class VariantResult:
 class Analysis:
     variants: tuple[VariantResult, ...]
     margin: float
+    family: int
+    """How many variants the correction counts."""
     warnings: tuple[str, ...]
 
 
-def analyse(runs: Sequence[Measured], margin: float = 0.01) -> Analysis:
-    """Plain first, then in the order of the runs."""
+def analyse(runs: Sequence[Measured], margin: float = 0.01, tried: Collection[str] = ()) -> Analysis:
+    """Plain first, then in the order of the runs.
+
+    `tried` names the variants that the sweep began or was asked for: those without numbers count in the correction too.
+    """
     groups: dict[str, list[Measured]] = {PLAIN: []}
     for run in runs:
         groups.setdefault(run.variant, []).append(run)
     if not groups[PLAIN]:
         raise ConfigError("no run of plain has ended: there is nothing to compare with")
     against = {name: _against(name, groups) for name in groups}
-    tested = [name for name in groups if name not in CONTROLS]
+    family = [name for name in dict.fromkeys([*groups, *tried]) if name not in CONTROLS]
     metrics = list(groups[PLAIN][0].last)
-    corrected = {m: dict(zip(tested, holm([against[v][PLAIN][m].p for v in tested]), strict=True)) for m in metrics}
+    corrected = {
+        m: _corrected({v: against[v][PLAIN][m].p if v in groups else math.nan for v in family}) for m in metrics
+    }
+    better = _corrected({v: _claim_p(against[v], margin) if v in groups else math.nan for v in family})
     results = []
     for name, members in groups.items():
         estimates = {metric: mean_over_seeds([run.last[metric] for run in members]) for metric in metrics}
-        holm_p = {metric: corrected[metric].get(name, math.nan) for metric in metrics}
-        verdict = judge(name, estimates, against[name], holm_p[NSCR], margin)
-        early = None if name == PLAIN else _early_stop(members, groups[PLAIN])
-        seeds = tuple(run.seed for run in members)
-        results.append(VariantResult(name, name in CONTROLS, seeds, estimates, against[name], holm_p, early, verdict))
-    return Analysis(tuple(results), margin, tuple(_warnings(groups)))
+        since_start, better_p = _since_start(members), better.get(name, math.nan)
+        results.append(
+            VariantResult(
+                name=name,
+                is_control=name in CONTROLS,
+                seeds=tuple(run.seed for run in members),
+                estimates=estimates,
+                since_start=since_start,
+                against=against[name],
+                holm_p={metric: corrected[metric].get(name, math.nan) for metric in metrics},
+                better_p=better_p,
+                early_stop=None if name == PLAIN else _early_stop(members, groups[PLAIN]),
+                verdict=_judge(name, estimates[NSCR], since_start, against[name], better_p, len(family), margin),
+            )
+        )
+    return Analysis(tuple(results), margin, len(family), tuple(_warnings(groups)))
 
 
-def judge(
+def _references(name: str) -> tuple[str, ...]:
+    """What a variant is compared with, as far as it was run."""
+    return (*REFERENCES, CONTROL_OF[name]) if name in CONTROL_OF else REFERENCES
+
+
+def at_equal_pass(run: Measured, target: float) -> dict[str, float]:
+    """The run's metrics where its pass@1 was `target`, linear between measurements; its end if it never rose to that.
+
+    pass@1 is measured with noise, and the first crossing of a noisy curve is early. So the curve is made to rise by
+    pooling neighbours that fall (isotonic regression), and of a flat piece the last point is taken.
+    """
+    fit = _rising([metrics[PASS] for metrics in run.series])
+    at = max((i for i, value in enumerate(fit) if value <= target), default=0)
+    if at == len(fit) - 1 or target <= fit[at]:
+        return dict(run.series[at])
+    before, after = run.series[at], run.series[at + 1]
+    part = (target - fit[at]) / (fit[at + 1] - fit[at])
+    return {metric: before[metric] + part * (after[metric] - before[metric]) for metric in before}
+
+
+def _judge(
     name: str,
-    estimates: Mapping[str, Estimate],
+    nscr: Estimate,
+    since_start: Estimate,
     against: Mapping[str, Mapping[str, Difference]],
-    holm_p: float,
+    better_p: float,
+    family: int,
     margin: float,
 ) -> Verdict:
-    """Better: NSCR above plain (Holm), above placebo and above low_lr (each), and pass@1 no worse than plain's."""
-    nscr = estimates[NSCR]
     no_worse = name == PLAIN or against[PLAIN][PASS].floor > -margin
     escapes = nscr.value >= 0 and no_worse
-    flags = (no_worse, escapes, escapes and nscr.low >= 0)
+    flags = (no_worse, escapes, escapes and nscr.low >= 0 and since_start.low >= 0)
     if name in CONTROLS:
         return Verdict("control", "", *flags)
     if against[PLAIN][NSCR].method == "none":
         return Verdict("open", "fewer than 2 seeds: no test", *flags)
-    lacking = _lacking(against, holm_p, no_worse, margin)
+    lacking = [f"NSCR not above {reference}" for reference, d in _tested(against).items() if not d.is_above]
+    if not no_worse:
+        lacking.append(f"pass@1 may be worse than plain by more than {margin:g}")
+    if not lacking and not better_p < ALPHA:
+        lacking.append(f"p = {share(better_p)} when corrected for {family} variants")
     if lacking:
         return Verdict("no", "; ".join(lacking), *flags)
-    untested = [r for r in REFERENCES if r not in against or against[r][NSCR].method == "none"]
+    untested = [r for r in REFERENCES if r not in _tested(against)]
     if untested:
         return Verdict("open", f"above plain, but not tested against {' and '.join(untested)}", *flags)
     return Verdict("better", "", *flags)
 
 
-def at_equal_pass(run: Measured, target: float) -> dict[str, float] | None:
-    """The run's metrics where its pass@1 first was `target`, linear between measurements; None if it never was."""
-    for before, after in zip(run.series, run.series[1:], strict=False):
-        start, end = before[PASS], after[PASS]
-        if min(start, end) <= target <= max(start, end):
-            part = (target - start) / (end - start) if end != start else 1.0
-            return {metric: before[metric] + part * (after[metric] - before[metric]) for metric in before}
-    return None
+def _claim_p(against: Mapping[str, Mapping[str, Difference]], margin: float) -> float:
+    """Of "NSCR above each reference, and pass@1 no worse than plain's": NaN where one of them has no p."""
+    ps = [difference.p_positive for difference in _tested(against).values()]
+    ps.append(against[PLAIN][PASS].p_above(-margin))
+    return math.nan if any(map(math.isnan, ps)) else max(ps)
+
+
+def _tested(against: Mapping[str, Mapping[str, Difference]]) -> dict[str, Difference]:
+    """Reference -> difference of NSCR, where there are seeds enough for a test."""
+    return {reference: of[NSCR] for reference, of in against.items() if of[NSCR].method != "none"}
+
+
+def _corrected(ps: Mapping[str, float]) -> dict[str, float]:
+    return dict(zip(ps, holm(list(ps.values())), strict=True))
+
+
+def _since_start(members: Sequence[Measured]) -> Estimate:
+    """NSCR less that of step 0, NaN where step 0 was not measured.
+
+    There the policy is the base, so that what the base pool happens to hold shifts both alike. But step 0 is drawn once
+    for all runs: its noise does not average out over seeds. It is taken to be as large as that of one run.
+    """
+    gaps = [run.last[NSCR] - run.first[NSCR] if run.first else math.nan for run in members]
+    mean = mean_over_seeds(gaps)
+    wider = math.sqrt(mean.n + 1)
+    low, high = (mean.value + wider * (end - mean.value) for end in (mean.low, mean.high))
+    return Estimate(mean.value, low, high, mean.n)
 
 
 def _against(name: str, groups: Mapping[str, Sequence[Measured]]) -> dict[str, dict[str, Difference]]:
     return {
         reference: _differences(groups[name], groups[reference])
-        for reference in REFERENCES
+        for reference in _references(name)
         if reference in groups and reference != name
     }
 
@@ -138,11 +210,7 @@ def _differences(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[s
 
 def _early_stop(members: Sequence[Measured], plain: Sequence[Measured]) -> EarlyStop | None:
     by_seed = {run.seed: run for run in plain}
-    pairs = [
-        (run.last, stopped)
-        for run in members
-        if run.seed in by_seed and (stopped := at_equal_pass(by_seed[run.seed], run.last[PASS])) is not None
-    ]
+    pairs = [(run.last, at_equal_pass(by_seed[run.seed], run.last[PASS])) for run in members if run.seed in by_seed]
     if not pairs:
         return None
     metrics = list(pairs[0][0])
@@ -152,20 +220,16 @@ def _early_stop(members: Sequence[Measured], plain: Sequence[Measured]) -> Early
     )
 
 
-def _lacking(
-    against: Mapping[str, Mapping[str, Difference]], holm_p: float, no_worse: bool, margin: float
-) -> list[str]:
-    """What stands against `better`, in words."""
-    found = []
-    if not (against[PLAIN][NSCR].estimate.value > 0 and holm_p < ALPHA):
-        found.append("NSCR not above plain")
-    for reference in REFERENCES[1:]:
-        difference = against.get(reference, {}).get(NSCR)
-        if difference is not None and difference.method != "none" and not difference.is_above:
-            found.append(f"NSCR not above {reference}")
-    if not no_worse:
-        found.append(f"pass@1 may be worse than plain by more than {margin:g}")
-    return found
+def _rising(values: Sequence[float]) -> list[float]:
+    """The nearest curve that never falls, by least squares: pool adjacent violators."""
+    blocks: list[tuple[float, int]] = []
+    for value in values:
+        mean, count = value, 1
+        while blocks and blocks[-1][0] >= mean:
+            before, many = blocks.pop()
+            mean, count = (before * many + mean * count) / (many + count), many + count
+        blocks.append((mean, count))
+    return [mean for mean, count in blocks for _ in range(count)]
 
 
 def _warnings(groups: Mapping[str, Sequence[Measured]]) -> list[str]:
@@ -173,16 +237,39 @@ def _warnings(groups: Mapping[str, Sequence[Measured]]) -> list[str]:
     absent = [reference for reference in REFERENCES if reference not in groups]
     if absent:
         found.append(f"{' and '.join(absent)} not in this sweep: no variant can be called better without them")
+    for name in groups:
+        if (control := CONTROL_OF.get(name)) is not None and control not in groups:
+            found.append(f"{name} was not compared with {control}, which changes what it changes beside its idea")
     if any(len(members) < 2 for members in groups.values()):
         found.append("a variant with a single seed has no interval and no p-value: run 2 seeds at least, better 5")
     same = [name for name, members in groups.items() if name != PLAIN and _are_same(members, groups[PLAIN])]
     if same:
         found.append(f"{' and '.join(same)} gave exactly plain's numbers: its settings change nothing here")
-    lasts = {name: sorted({run.steps[-1] for run in members}) for name, members in groups.items()}
-    if len({tuple(steps) for steps in lasts.values()}) > 1 or any(len(steps) > 1 for steps in lasts.values()):
-        told = ", ".join(f"{name} {'/'.join(map(str, steps))}" for name, steps in lasts.items())
-        found.append(f"the last measured steps differ; see that the rollouts behind them do not: {told}")
+    return [*found, *_budget_warnings(groups)]
+
+
+def _budget_warnings(groups: Mapping[str, Sequence[Measured]]) -> list[str]:
+    found = []
+    rollouts = {name: [run.rollouts for run in members] for name, members in groups.items()}
+    known = [count for counts in rollouts.values() for count in counts if count is not None]
+    if len(known) == sum(map(len, rollouts.values())):
+        usual = min(count for count in rollouts[PLAIN] if count is not None)
+        if any(abs(count - usual) > SLACK * usual for count in known):
+            found.append(f"not equally many rollouts were trained on: {_told(rollouts)}")
+    else:
+        steps = {name: [run.steps[-1] for run in members] for name, members in groups.items()}
+        if len({step for last in steps.values() for step in last}) > 1:
+            found.append(f"the last measured steps differ; see that the rollouts behind them do not: {_told(steps)}")
+    extra = {name: [run.base_samples for run in members] for name, members in groups.items()}
+    if drawing := {name: counts for name, counts in extra.items() if any(counts)}:
+        found.append(f"beside their rollouts some drew base samples on training problems: {_told(drawing)}")
     return found
+
+
+def _told(counts: Mapping[str, Sequence[int | None]]) -> str:
+    """plain 51,200, early 25,600/51,200."""
+    known = {name: sorted({count for count in of if count is not None}) for name, of in counts.items()}
+    return ", ".join(f"{name} {'/'.join(f'{count:,}' for count in of)}" for name, of in known.items())
 
 
 def _are_same(ours: Sequence[Measured], plain: Sequence[Measured]) -> bool:

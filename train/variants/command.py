@@ -12,10 +12,14 @@ The same command continues a sweep that was interrupted; what has ended is not r
 runs), report.md, report.html, report.json (keys: offleash.train.variants.record), pareto.svg and tradeoffs.svg (and
 .png), and tensorboard/ for the HParams page. Exit status 1 if a run failed or is missing.
 
-A variant is called better if, over the seeds, its NSCR is above plain's (p < .05, Holm over the variants), above
-placebo's and low_lr's (p < .05 each), and its pass@1 is not worse than plain's by more than the margin; it escapes if
-its NSCR is 0 or more at such a pass@1. The report says what else the words mean, and what stopping plain early would
-have given.
+A variant is called better if, over the seeds, its NSCR is above plain's, placebo's and low_lr's (clip_higher's and
+kl_cov's also above two_updates', rehearsal's above high_lr's), and its pass@1 is not worse than plain's by more than
+the margin: p < .05 for all of it together, corrected (Holm) for every variant that was begun in OUT or is asked for. It
+escapes if its NSCR is 0 or more at such a pass@1. The report says what else the words mean, what stopping plain early
+would have given, and how many rollouts and base samples each variant took.
+
+low_lr must learn less than the recipe, high_lr more, high_beta must hold it shorter; the shipped ones are made for the
+lab. For another recipe write a low_lr.yaml of your own and name its path.
 """
 
 import argparse
@@ -28,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
-from offleash.train.variants.overlays import Overlay, find_overlays
+from offleash.train.variants.overlays import find_overlays
 
 if TYPE_CHECKING:
     from offleash.train.variants.runs import Run
@@ -41,16 +45,21 @@ def main(words: list[str]) -> int:
     options = _parser().parse_args(words[:at])
     _require_sensible(options)
     from offleash.train.config import find_recipe  # imports TRL, which --help need not wait for
+    from offleash.train.variants.preflight import ANY_PROCESSES
     from offleash.train.variants.runs import plan
 
     overlays = find_overlays(options.explorers)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    runs = plan(find_recipe(options.config), overlays, seeds, options.out, words[at + 1 :])
+    processes = ANY_PROCESSES if options.launch or options.report_only else 1
+    runs = plan(find_recipe(options.config), overlays, seeds, options.out, words[at + 1 :], processes)
     if not options.report_only:
         _train(runs, options)
     lacking = [run for run in runs if not run.has_ended]
     if len(lacking) < len(runs):
-        _report(runs, overlays, options)
+        try:
+            _report(runs, options)
+        except OSError as error:
+            raise ConfigError(f"cannot write the report in --out {options.out}: {error}") from error
     if lacking:
         told = ", ".join(run.name for run in lacking)
         print(f"offleash: {len(lacking)} of {len(runs)} runs have no result: {told}", file=sys.stderr)
@@ -66,23 +75,27 @@ def _train(runs: list["Run"], options: argparse.Namespace) -> None:
     run_sweep(runs, options.out, launch, options.jobs)
 
 
-def _report(runs: list["Run"], overlays: list[Overlay], options: argparse.Namespace) -> None:
+def _report(runs: list["Run"], options: argparse.Namespace) -> None:
     from offleash.train.variants.analysis import analyse
     from offleash.train.variants.figures import image, pareto_figure, tradeoff_figure
     from offleash.train.variants.hparams import write_hparams
     from offleash.train.variants.record import json_report
     from offleash.train.variants.report import html_report, markdown_report, text_report
     from offleash.train.variants.results import read_sweep
+    from offleash.train.variants.runs import asked_of, require_unchanged, tried
 
+    ended = [run for run in runs if run.has_ended]
+    for run in ended:
+        require_unchanged(run)
     out, sweep = options.out, read_sweep(runs)
-    analysis = analyse(sweep.runs, options.margin)
+    analysis = analyse(sweep.runs, options.margin, tried(runs, out))
     write_whole(out / "report.json", json_report(sweep, analysis).encode())
     write_whole(out / "report.md", markdown_report(sweep, analysis).encode())
     write_whole(out / "report.html", html_report(sweep, analysis).encode())
     for name, figure in (("pareto", pareto_figure(sweep, analysis)), ("tradeoffs", tradeoff_figure(sweep, analysis))):
         for kind in ("png", "svg"):
             write_whole(out / f"{name}.{kind}", image(figure, kind))
-    write_hparams(out / "tensorboard", sweep.runs, overlays)
+    write_hparams(out / "tensorboard", sweep.runs, {(run.overlay.name, run.seed): asked_of(run) for run in ended})
     sys.stdout.write(text_report(sweep, analysis, max(80, shutil.get_terminal_size((118, 40)).columns)))
     print(f"\nFiles: {out}/report.html, report.md, report.json, pareto.svg, tradeoffs.svg.  tensorboard --logdir {out}")
 

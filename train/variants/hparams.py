@@ -17,7 +17,6 @@ from tensorboard.plugins.hparams.api_pb2 import DataType, Experiment, HParamInfo
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 from torch.utils.tensorboard import SummaryWriter
 
-from offleash.train.variants.overlays import Overlay
 from offleash.train.variants.results import METRICS, Measured
 
 __all__ = ["write_hparams"]
@@ -25,11 +24,17 @@ __all__ = ["write_hparams"]
 Setting = float | str | bool
 
 
-def write_hparams(folder: Path, runs: Sequence[Measured], overlays: Sequence[Overlay]) -> None:
-    """Event files under `folder`, one folder for each run; what an earlier report left there is replaced."""
+def write_hparams(
+    folder: Path, runs: Sequence[Measured], settings: Mapping[tuple[str, int], Mapping[str, Any]]
+) -> None:
+    """Event files under `folder`, one folder for each run; what an earlier report left there is replaced.
+
+    `settings` of a variant and a seed are what its overlay changed, as the run was begun with it.
+    """
     shutil.rmtree(folder, ignore_errors=True)
-    settings = {overlay.name: _flat(overlay.settings) for overlay in overlays}
-    of_runs = [{"variant": run.variant, "seed": float(run.seed), **settings[run.variant]} for run in runs]
+    of_runs = [
+        {"variant": run.variant, "seed": float(run.seed), **_flat(settings[run.variant, run.seed])} for run in runs
+    ]
     with SummaryWriter(str(folder / "all")) as writer:
         writer._get_file_writer().add_summary(_experiment(of_runs))
     for run, of_run in zip(runs, of_runs, strict=True):

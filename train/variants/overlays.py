@@ -14,10 +14,12 @@ import yaml
 import offleash.recipes
 from offleash.eval.errors import ConfigError
 
-__all__ = ["CONTROLS", "PLAIN", "Overlay", "find_overlays", "read_settings"]
+__all__ = ["CONTROLS", "CONTROL_OF", "PLAIN", "Overlay", "find_overlays", "read_settings"]
 
 PLAIN = "plain"
 CONTROLS = (PLAIN, "high_beta", "high_lr", "low_lr", "placebo", "two_updates")
+CONTROL_OF = {"clip_higher": "two_updates", "kl_cov": "two_updates", "rehearsal": "high_lr"}
+"""Variants that change something beside their idea -> the control that changes this alone."""
 RECIPES = Path(offleash.recipes.__path__[0])
 
 

@@ -1,11 +1,15 @@
 """A sweep's report as JSON. The keys are a promise: they are added to, never renamed; `format` counts breaking changes.
 
-    {"format": 1, "k": k, "base_pool": name, "margin": x, "confidence": 0.95, "warnings": [text], "missing": {run: why},
-     "base": {metric: x}, "variants": [VARIANT], "runs": [{"variant", "seed", "steps": [n], "series": [{metric: x}]}]}
+    {"format": 1, "k": k, "base_pool": name, "margin": x, "confidence": 0.95, "family": n, "warnings": [text],
+     "missing": {run: why}, "base": {metric: x}, "variants": [VARIANT],
+     "runs": [{"variant", "seed", "steps": [n], "series": [{metric: x}], "rollouts": n or null, "base_samples": n}]}
 
     VARIANT     name, control (true or false), seeds, "estimates": {metric: ESTIMATE},
-                "against": {plain | placebo | low_lr: {metric: DIFFERENCE}} (the variant less the reference),
-                "holm_p": {metric: p} (against plain, over the variants that are no controls),
+                "since_start": ESTIMATE (NSCR less that of step 0),
+                "against": {plain | placebo | low_lr | two_updates | high_lr: {metric: DIFFERENCE}} (the variant less
+                the reference),
+                "holm_p": {metric: p} (against plain, over the `family` of variants that are no controls),
+                "better_p": p (of all that `better` claims, corrected likewise),
                 "early_stop": null or {"estimates": {metric: ESTIMATE}, "differences": {metric: DIFFERENCE}},
                 "verdict": {word, why, pass_no_worse, escapes, escapes_surely}
     DIFFERENCE  value, low, high, n, floor (one-sided 95 % lower bound), p (two-sided), method (paired, welch, none)
@@ -37,6 +41,7 @@ def json_report(sweep: Sweep, analysis: Analysis) -> str:
         "base_pool": sweep.base_pool,
         "margin": analysis.margin,
         "confidence": CONFIDENCE,
+        "family": analysis.family,
         "warnings": list(analysis.warnings),
         "missing": dict(sweep.missing),
         "base": dict(sweep.base),
@@ -53,8 +58,10 @@ def _variant(variant: VariantResult) -> dict[str, Any]:
         "control": variant.is_control,
         "seeds": list(variant.seeds),
         "estimates": _estimates(variant.estimates),
+        "since_start": variant.since_start._asdict(),
         "against": {reference: _differences(values) for reference, values in variant.against.items()},
         "holm_p": dict(variant.holm_p),
+        "better_p": variant.better_p,
         "early_stop": stop and {"estimates": _estimates(stop.estimates), "differences": _differences(stop.differences)},
         "verdict": asdict(variant.verdict),
     }

@@ -10,7 +10,8 @@ from typing import Any
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
 from offleash.eval.measure import powers_of_two
-from offleash.train.variants.runs import Run, failure
+from offleash.train.variants.budget import read_budget
+from offleash.train.variants.runs import Run, failure, reason
 
 __all__ = ["METRICS", "Measured", "Sweep", "read_run", "read_sweep"]
 
@@ -43,6 +44,15 @@ class Measured:
     seed: int
     steps: tuple[int, ...]
     series: tuple[Mapping[str, float], ...]
+    rollouts: int | None = None
+    """That it trained on, until its last measurement; None if the run left too little to tell."""
+    base_samples: int = 0
+    """On training problems, drawn beside the rollouts."""
+
+    @property
+    def first(self) -> Mapping[str, float] | None:
+        """At step 0, where the policy is the base; None if that was not measured."""
+        return self.series[0] if self.steps[0] == 0 else None
 
     @property
     def last(self) -> Mapping[str, float]:
@@ -90,8 +100,9 @@ def read_sweep(runs: Sequence[Run]) -> Sweep:
 
 def read_run(folder: Path, variant: str, seed: int) -> Measured:
     record = _record(folder)
-    series = sorted((int(step), _metrics(metrics, record)) for step, metrics in record["steps"].items())
-    return Measured(variant, seed, tuple(step for step, _ in series), tuple(metrics for _, metrics in series))
+    series = sorted((int(step), _metrics(of_step, record)) for step, of_step in record["steps"].items())
+    steps, metrics = zip(*series, strict=True)
+    return Measured(variant, seed, steps, metrics, *read_budget(folder, steps[-1]))
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -119,5 +130,5 @@ def _metrics(raw: Mapping[str, float | None], record: Mapping[str, Any]) -> dict
 
 def _why_missing(run: Run) -> str:
     if (failed := failure(run.folder)) is not None:
-        return f"failed with status {failed['status']}: {' '.join(failed['last_lines'][-1:])}"
+        return f"failed with status {failed['status']}: {reason(failed['last_lines'])}"
     return "not ended" if run.has_begun else "not begun"

@@ -7,6 +7,7 @@ OUT/NAME/seed-S/   the run's folder, as `offleash.train` leaves it
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,18 @@ from offleash.callbacks.summary import HISTORY
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
 from offleash.train.grpo import FINAL
-from offleash.train.variants.overlays import Overlay, read_settings
+from offleash.train.variants.overlays import CONTROLS, Overlay, read_settings
+from offleash.train.variants.preflight import require_controls, require_loadable
 
-__all__ = ["BASE_POOLS", "Run", "failure", "plan", "record_failure", "record_start", "require_unchanged"]
+__all__ = [
+    *("BASE_POOLS", "Run", "asked_of", "drop_bars", "failure", "plan", "reason", "record_failure", "record_start"),
+    *("require_unchanged", "tried"),
+]
 
 ASKED, LOG, FAILED = "asked.json", "log.txt", "failed.json"
 BASE_POOLS = "base-pools"
+BAR = re.compile(r"\d+%\|")
+"""What every state of a progress bar holds."""
 OURS = ("--config", "--seed", "--output_dir", "--monitor_base_pools", "--resume")
 
 
@@ -54,8 +61,13 @@ class Run:
         return self.has_begun and (self.folder / FINAL).exists()
 
 
-def plan(base: Path, overlays: Sequence[Overlay], seeds: Sequence[int], out: Path, extra: Sequence[str]) -> list[Run]:
-    """Every variant with every seed, seed by seed: a sweep that is cut short has compared something."""
+def plan(
+    base: Path, overlays: Sequence[Overlay], seeds: Sequence[int], out: Path, extra: Sequence[str], processes: int = 1
+) -> list[Run]:
+    """Every variant with every seed, seed by seed: a sweep that is cut short has compared something.
+
+    Refuses what could not be trained by so many processes, and controls that are none under this base recipe.
+    """
     if taken := [word for word in extra if word.split("=")[0].split(".")[0] in (*OURS, "--explorer")]:
         raise ConfigError(f"{', '.join(taken)} after `--`: the sweep itself decides that for each run")
     for overlay in overlays:
@@ -64,7 +76,16 @@ def plan(base: Path, overlays: Sequence[Overlay], seeds: Sequence[int], out: Pat
     settings = read_settings(base)
     if "explorer" in settings:
         raise ConfigError(f"{base} has an explorer, and plain would not be plain: take it out, or into an overlay")
-    return [_run(base, settings, overlay, seed, out, extra) for seed in seeds for overlay in overlays]
+    runs = [_run(base, settings, overlay, seed, out, extra) for seed in seeds for overlay in overlays]
+    require_controls(require_loadable({run.overlay.name: run.words for run in runs[: len(overlays)]}, processes))
+    return runs
+
+
+def tried(runs: Sequence[Run], out: Path) -> list[str]:
+    """The variants, no controls, that these runs are of or that a sweep ever began in this folder."""
+    begun = sorted(path.parents[1].name for path in out.glob(f"*/seed-*/{ASKED}"))
+    names = dict.fromkeys([*(run.overlay.name for run in runs), *begun])
+    return [name for name in names if name not in CONTROLS]
 
 
 def require_unchanged(run: Run) -> None:
@@ -88,6 +109,23 @@ def record_start(run: Run) -> None:
 
 def record_failure(run: Run, status: int, last_lines: Sequence[str]) -> None:
     write_whole(run.folder / FAILED, json.dumps({"status": status, "last_lines": list(last_lines)}, indent=1).encode())
+
+
+def asked_of(run: Run) -> dict[str, Any]:
+    """The overlay's settings as the run was begun with them."""
+    before = json.loads((run.folder / ASKED).read_text())
+    return {key.removeprefix("overlay."): value for key, value in before.items() if key.startswith("overlay.")}
+
+
+def drop_bars(lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if not BAR.search(line)]
+
+
+def reason(last_lines: Sequence[str]) -> str:
+    """The last of them that speaks of an error, or else the last."""
+    told = drop_bars(last_lines)
+    errors = [line for line in told if re.search("error|exception", line, re.IGNORECASE)]
+    return (errors or told or [""])[-1]
 
 
 def failure(folder: Path) -> dict[str, Any] | None:

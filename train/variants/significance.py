@@ -34,11 +34,27 @@ class Difference:
     p: float
     method: str
     """`paired`, `welch`, or `none` where one side has a single value."""
+    error: float = math.nan
+    """The standard error; 0 where the values do not vary."""
+    df: float = math.nan
 
     @property
     def is_above(self) -> bool:
         """Significantly, at ALPHA."""
-        return self.estimate.value > 0 and self.p < ALPHA
+        return self.p_positive < ALPHA
+
+    @property
+    def p_positive(self) -> float:
+        """p, if the difference is positive; a negative one speaks for nothing (1)."""
+        return 1.0 if self.estimate.value <= 0 else self.p
+
+    def p_above(self, bound: float) -> float:
+        """One-sided, against "no more than `bound`": below ALPHA exactly where `floor` is above it."""
+        if not self.error > 0:
+            return math.nan if math.isnan(self.error) else float(self.estimate.value <= bound)
+        t = (self.estimate.value - bound) / self.error
+        tail = two_sided(t, self.df) / 2
+        return tail if t > 0 else 1 - tail
 
 
 def two_sided(t: float, df: float) -> float:
@@ -108,10 +124,10 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 def _tested(value: float, error: float, df: float, n: int, method: str) -> Difference:
     if error <= 1e-12 * max(1.0, abs(value)):  # equal but for rounding: rates of a few problems often are
-        return Difference(Estimate(value, value, value, n), value, 1.0 if value == 0 else math.nan, method)
+        return Difference(Estimate(value, value, value, n), value, 1.0 if value == 0 else math.nan, method, 0.0, df)
     half, below = (t_quantile(q, df) * error for q in ((1 + CONFIDENCE) / 2, 1 - ALPHA))
     within = Estimate(value, value - half, value + half, n)
-    return Difference(within, value - below, two_sided(value / error, df), method)
+    return Difference(within, value - below, two_sided(value / error, df), method, error, df)
 
 
 def _untested(value: float, n: int) -> Difference:

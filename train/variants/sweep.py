@@ -21,7 +21,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.report.numbers import share
 from offleash.eval.verify.sandbox import die_with_parent
 from offleash.train.variants.results import read_run
-from offleash.train.variants.runs import Run, record_failure, record_start, require_unchanged
+from offleash.train.variants.runs import Run, drop_bars, record_failure, record_start, require_unchanged
 
 __all__ = ["ONE_PROCESS", "run_sweep"]
 
@@ -98,7 +98,7 @@ class _Processes:
     def _fail(self, run: Run, status: int, took: str) -> None:
         lines = _tail(run.log)
         if not status:
-            lines.append("it ended without a measurement: monitor_every must not be 0 in a sweep")
+            lines.append("error: it ended without a measurement: monitor_every must not be 0 in a sweep")
         record_failure(run, status, lines)
         self.failed.append(run)
         _say(f"{run.name}: FAILED after {took} with status {status}; the others go on. Its last lines:")
@@ -118,8 +118,11 @@ class _Processes:
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[int]:
     """One sweep in a folder at a time. The runs inherit the lock, which goes with the last that holds it."""
-    out.mkdir(parents=True, exist_ok=True)
-    lock = os.open(out / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = os.open(out / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise ConfigError(f"cannot write in --out {out}: {error.strerror}") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,9 +143,9 @@ def _say(text: str) -> None:
 
 
 def _tail(path: Path) -> list[str]:
-    """The last lines that say something; of a bar that redraws itself the last state."""
+    """The last lines that say something, without progress bars."""
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in path.read_text(errors="replace").split("\n")]
-    return [line for line in lines if line][-LAST_LINES:]
+    return [line for line in drop_bars(lines) if line][-LAST_LINES:]
 
 
 def _clock(seconds: float) -> str:

@@ -7,8 +7,8 @@ from offleash.eval.estimate import Estimate
 from offleash.eval.report.numbers import DASH, estimate, number, p_value, percent, share
 from offleash.eval.report.tables import Table
 from offleash.train.variants.analysis import REFERENCES, Analysis, VariantResult
-from offleash.train.variants.overlays import PLAIN
-from offleash.train.variants.results import METRICS, Sweep
+from offleash.train.variants.overlays import CONTROL_OF, PLAIN
+from offleash.train.variants.results import METRICS, Measured, Sweep
 from offleash.train.variants.significance import Difference
 
 __all__ = ["MEANINGS", "name_of", "notes", "summary", "tables"]
@@ -20,14 +20,21 @@ RATES = ("no_answer", "truncated", "failed")
 COMPARED = (*LEADING[2:], "distinct_correct", "answer_entropy", "token_entropy")
 
 MEANINGS = (
-    "better: NSCR is above plain's (p < .05, Holm over the variants that are no controls), above placebo's and above "
-    "low_lr's (p < .05 each), and pass@1 is no worse than plain's.",
+    "better: NSCR is above plain's, placebo's, low_lr's and, where there is one, the variant's own control's, and "
+    "pass@1 is no worse than plain's. The p of it is the largest of these tests', and is below .05 after Holm's "
+    "correction over the variants that are no controls, those without numbers included.",
     "no worse: the one-sided 95 % lower bound of pass@1 less plain's is above minus the margin.",
-    "escapes: the mean NSCR is 0 or more (as much gained as lost) at a pass@1 no worse; surely, if the lower bound of "
-    "its interval is too.",
+    "escapes: the mean NSCR is 0 or more (as much gained as lost) at a pass@1 no worse; surely, if the lower bounds of "
+    "its interval and of NSCR less that of step 0 are too. Said of each variant by itself, not corrected for their "
+    "number.",
+    "base: its support metrics are those of step 0, where the policy is the base: noise of sampling alone. One base "
+    "pool shifts the NSCR of every run alike, and step 0 shows how far. The interval of NSCR less that of step 0 "
+    "counts the noise of step 0, which is drawn once for all runs, as that of one run.",
     "open: above plain, but a control that it must also be above was not run; or fewer than 2 seeds.",
-    "plain at equal pass@1: what stopping plain early would give, where it first had the variant's pass@1 "
-    "(interpolated between measurements, seed by seed; seeds where it never had it are left out).",
+    "rollouts: what the variant was trained on, and with a plus the base samples that it drew on training problems.",
+    "plain at equal pass@1: what stopping plain early would give, where it had the variant's pass@1 (interpolated "
+    "between measurements on a curve made to rise, seed by seed; its end if it never rose to that). In brackets the "
+    "number of seeds. Where plain's pass@1 hardly rises any more, this point lies too early by chance.",
 )
 
 
@@ -38,7 +45,8 @@ def summary(analysis: Analysis) -> tuple[str, ...]:
     escapes = [v.name for v in tested if v.verdict.escapes]
     return (
         f"{len(better)} of {len(tested)} variants better than plain and the controls{_named(better)}; "
-        f"{len(escapes)} with NSCR of 0 or more at a pass@1 no worse{_named(escapes)}.",
+        f"{len(escapes)} with NSCR of 0 or more at a pass@1 no worse{_named(escapes)}. "
+        f"`better` is corrected for {analysis.family} variant{'' if analysis.family == 1 else 's'}.",
     )
 
 
@@ -66,11 +74,13 @@ def name_of(variant: VariantResult) -> str:
 
 def _verdicts(sweep: Sweep, analysis: Analysis) -> Table:
     titles = [METRICS[m] for m in LEADING]
-    header = ("", "verdict", "escapes", "seeds", *titles[:2], "plain at equal pass@1", *titles[2:])
-    rows = [("base", DASH, DASH, DASH, share(sweep.base["pass_at_1"]), *[DASH] * 5)]
+    header = ("", "verdict", "escapes", "seeds", *titles[:2], "plain at equal pass@1", *titles[2:], "rollouts")
+    nscr, *others = [share(value) for value in _at_start(sweep)]
+    rows = [("base", DASH, DASH, DASH, share(sweep.base["pass_at_1"]), nscr, DASH, *others, DASH)]
     for variant in analysis.variants:
         cells = [estimate(variant.estimates[m]) for m in LEADING]
-        cells.insert(2, share(variant.early_stop.estimates["nscr"].value) if variant.early_stop else DASH)
+        cells.insert(2, _early_cell(variant))
+        cells.append(_budget([run for run in sweep.runs if run.variant == variant.name]))
         word = variant.verdict.word
         rows.append((name_of(variant), word, _escape_words(variant), str(len(variant.seeds)), *cells))
     why = "; ".join(f"{v.name}: {v.verdict.why}" for v in analysis.variants if v.verdict.why)
@@ -99,7 +109,10 @@ def _problems(analysis: Analysis) -> Table:
 
 
 def _nscr_tests(variants: Sequence[VariantResult]) -> Table:
-    header = ("", "pass@1 − plain's", "no worse", "NSCR − plain's", "p", "p (Holm)", "p, placebo", "p, low_lr", "test")
+    header = (
+        *("", "pass@1 − plain's", "no worse", "NSCR − plain's", "p", "p (Holm)", "p, placebo", "p, low_lr"),
+        *("p, own control", "p, better", "NSCR − step 0's", "test"),
+    )
     rows = []
     for variant in variants:
         ours = variant.against[PLAIN]
@@ -113,10 +126,16 @@ def _nscr_tests(variants: Sequence[VariantResult]) -> Table:
                 _p(ours["nscr"]),
                 p_value(variant.holm_p["nscr"]),
                 *ps,
+                _own_control(variant),
+                p_value(variant.better_p),
+                estimate(variant.since_start),
                 ours["nscr"].method,
             )
         )
-    note = "≥: the one-sided 95 % lower bound. p is two-sided; only a positive difference counts as above."
+    note = (
+        "≥: the one-sided 95 % lower bound. p is two-sided; only a positive difference counts as above. "
+        "`p, better`: of all that the word claims, corrected by Holm."
+    )
     return Table("tests", "Against plain and the controls", header, tuple(rows), note)
 
 
@@ -150,11 +169,44 @@ def _early_stops(variants: Sequence[VariantResult]) -> Table:
 
 def _runs(sweep: Sweep) -> Table:
     rows = [
-        (f"{run.variant} seed {run.seed}", str(run.steps[-1]), *(share(run.last[m]) for m in LEADING), "ended")
+        (
+            f"{run.variant} seed {run.seed}",
+            *(str(run.steps[-1]), _budget([run])),
+            *(share(run.last[m]) for m in LEADING),
+            "ended",
+        )
         for run in sweep.runs
     ]
-    rows += [(name, DASH, *[DASH] * len(LEADING), why[:60]) for name, why in sweep.missing.items()]
-    return Table("runs", "Runs", ("", "step", *(METRICS[m] for m in LEADING), "state"), tuple(rows))
+    rows += [(name, *[DASH] * (2 + len(LEADING)), why[:60]) for name, why in sweep.missing.items()]
+    return Table("runs", "Runs", ("", "step", "rollouts", *(METRICS[m] for m in LEADING), "state"), tuple(rows))
+
+
+def _at_start(sweep: Sweep) -> list[float]:
+    """NSCR, SRR, NDR and SDS at step 0, which is drawn once for all runs."""
+    starts = [run.first for run in sweep.runs if run.first]
+    return [math.fsum(s[m] for s in starts) / len(starts) if starts else math.nan for m in LEADING[1:]]
+
+
+def _early_cell(variant: VariantResult) -> str:
+    if variant.early_stop is None:
+        return DASH
+    nscr = variant.early_stop.estimates["nscr"]
+    return f"{share(nscr.value)} ({nscr.n})"
+
+
+def _budget(runs: Sequence[Measured]) -> str:
+    """51,200 + 32,768: means over seeds."""
+    known = [run.rollouts for run in runs if run.rollouts is not None]
+    rollouts = f"{math.fsum(known) / len(known):,.0f}" if known else DASH
+    extra = math.fsum(run.base_samples for run in runs) / len(runs)
+    return f"{rollouts} + {extra:,.0f}" if extra else rollouts
+
+
+def _own_control(variant: VariantResult) -> str:
+    control = CONTROL_OF.get(variant.name)
+    if control is None or control not in variant.against:
+        return DASH
+    return f"{control} {_p(variant.against[control]['nscr'])}"
 
 
 def _escape_words(variant: VariantResult) -> str:

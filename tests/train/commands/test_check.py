@@ -1,5 +1,6 @@
 """`offleash check`: the lab passes; what would fail or not fit is said in a line, with status 1."""
 
+import json
 import shutil
 
 import pytest
@@ -7,6 +8,9 @@ import pytest
 from offleash.eval.cli import main
 from offleash.eval.errors import ConfigError
 from offleash.train.commands.check import _launch
+from offleash.train.config import load_recipe
+from offleash.train.grpo import run
+from offleash.train.refusals import measured_tags
 
 SMALL = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 8}']
 LAB = ["check", "lab", "--gpu", "cpu", *SMALL]
@@ -98,8 +102,120 @@ def test_batches_are_divided_as_on_so_many_gpus(capsys):
     assert "num_generations" in capsys.readouterr().err
     assert main([*LAB, *batch, "--gpus", "4"]) == 0
     assert "8 rollouts of" in capsys.readouterr().out
-    assert main([*LAB, *batch, "--gpus", "4", "--generation_batch_size", "64"]) == 0
+    assert main([*LAB, *batch, "--gpus", "4", "--generation_batch_size", "64", "--save_steps", "48"]) == 0
     assert "8 rollouts of" in capsys.readouterr().out
+
+
+def test_explorers_that_training_would_refuse_are_named(capsys, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    for chosen, said in (
+        ("nope", "no explorer is called 'nope'"),
+        ("{pass_at_k: {k: 16}}", "k is 16, but a group has 8 rollouts"),
+        ("{pkpo: {k: 16}}", "k is 16, but a group has 8 rollouts"),
+        ("{pkpo: {size: 4}}", "its arguments are: k, scale"),
+        ("kl_cov", "kl_cov does nothing with one update per rollout"),
+    ):
+        recipe.write_text(f"explorer: {chosen}\n")
+        assert main([*LAB, "--config", str(recipe)]) != 0
+        printed = capsys.readouterr()
+        assert said in printed.out + printed.err
+    recipe.write_text("explorer: {pass_at_k: {k: 8}}\n")
+    assert main([*LAB, "--config", str(recipe)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--guards", "srrr < 0.9"], "guard 'srrr < 0.9': there is no metric 'srrr'; did you mean srr?"),
+        (["--guards", "srr is low"], "cannot read the guard"),
+        (["--guards", "best srr", "best sds"], "only one 'best' rule"),
+        (["--guards", "srr < 0.9", "--monitor_every", "0"], "need the monitor"),
+        (
+            ["--steps_per_generation", "2", "--gradient_accumulation_steps", "1", "--save_steps", "3"],
+            "save_steps is 3, but each rollout serves 2 steps",
+        ),
+        (["--sync_ref_model", "true"], "sync_ref_model loses its reference"),
+        (["--use_peft", "true", "--lora_target_modules", "nonsense_proj"], "are no linear layers of the model"),
+        (["--monitor_max_new_tokens", "4000"], "monitor_max_new_tokens (4000) make 4015 tokens, more than the model's"),
+        (
+            ["--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_tensor_parallel_size", "3", "--gpus", "8"],
+            "divide",
+        ),
+        (["--dtype", "bfloat16"], "dtype: bfloat16 without a float32 copy of the weights barely trains"),
+    ],
+)
+def test_what_training_refuses_at_its_start_is_refused_here(flags, said, capsys):
+    assert main([*LAB, *flags]) == 1
+    (found,) = problems(capsys)
+    assert said in found
+
+
+def test_rules_and_lengths_that_training_takes_pass(capsys):
+    rules = ["srr < 0.9", "best support/problem/nscr", "pass_at_k/64 < 0.1", "entropy/token_T1 < 0.1"]
+    assert main([*LAB, "--guards", *rules, "--monitor_max_new_tokens", "30"]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "config"),
+    [(["--use_peft", "true"], "NO"), ([], "DEEPSPEED"), ([], "FSDP"), (["--dtype", "float32"], "NO")],
+)
+def test_half_weights_pass_where_they_are_frozen_or_have_a_float32_copy(flags, config, tmp_path, capsys):
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{{distributed_type: '{config}', num_processes: 1, deepspeed_config: {{zero_stage: 2}}}}")
+    words = [*LAB, "--accelerate", str(file), "--dtype", "bfloat16", "--bf16", "true", *flags]
+    assert main(words) == 0, capsys.readouterr().out
+
+
+def test_auto_is_the_dtype_of_the_models_config(lab_base, tmp_path, capsys):
+    for file in lab_base.iterdir():
+        shutil.copy(file, tmp_path)
+    config = json.loads((lab_base / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    assert main([*LAB, "--model_name_or_path", str(tmp_path), "--dtype", "auto"]) == 1
+    assert "dtype: bfloat16 without a float32 copy" in problems(capsys)[0]
+
+
+def test_packages_that_are_not_here_are_noted_and_no_problem(monkeypatch, capsys):
+    monkeypatch.setattr("offleash.train.refusals.find_spec", lambda name: None)
+    assert main([*LAB, "--use_peft", "true", "--report_to", "wandb"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note")]
+    assert [line.split()[1] for line in notes] == ["peft", "wandb"]
+
+
+def test_a_measurement_has_the_tags_that_guards_are_checked_against(tmp_path):
+    short = ["--max_steps", "1", "--monitor_k", "4", "--output_dir", str(tmp_path / "run")]
+    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *short, *SMALL])
+    run(recipe)
+    record = json.loads((tmp_path / "run" / "support.json").read_text())
+    assert measured_tags(recipe) == set(record["steps"]["0"])
+
+
+def test_the_monitors_samples_are_counted_from_its_arguments_where_the_data_does_not_load(capsys):
+    broken = ["check", "lab", "--gpu", "cpu", "--train_args", '{"path": "nowhere"}', "--probe_args"]
+    assert main([*broken, '{"split": "probe", "n": 8}']) == 1
+    assert "5 x 512 samples" in capsys.readouterr().out
+    assert main([*broken, '{"split": "probe"}']) == 1
+    assert "monitor   cost unknown" in capsys.readouterr().out
+    assert main([*broken, '{"n": 8}', "--max_steps", "-1"]) == 1
+    shown = capsys.readouterr().out
+    assert "training  steps unknown" in shown
+    assert "monitor   512 samples" in shown
+
+
+def test_a_servers_gpus_are_said_not_to_be_counted(capsys):
+    assert main([*LAB, "--use_vllm", "true", "--vllm_mode", "server"]) == 0
+    assert "the GPUs of the vLLM server are in neither memory nor cost" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--gpus", "-3"], ["--gpus", "0"], ["--mfu", "0"], ["--mfu", "1.5"], ["--mean-tokens", "21"],
+     ["--mean-tokens", "0"], ["--prompt-tokens", "0"], ["--price", "-1"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_numbers_that_make_no_sense_are_refused(flags, capsys):
+    assert main([*LAB, *flags]) == 2
+    assert flags[0] in capsys.readouterr().err
 
 
 def test_unknown_keys_are_refused_as_in_training(capsys):

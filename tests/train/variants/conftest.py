@@ -23,7 +23,7 @@ BASE = dict.fromkeys(METRICS, math.nan) | {
 
 @pytest.fixture(scope="session")
 def make_runs() -> Callable[..., list[Measured]]:
-    """One measurement at the end of each run: normal seed noise around each variant's (pass@1, NSCR)."""
+    """Step 0, and the end of each run: normal seed noise around each variant's (pass@1, NSCR)."""
 
     def make(truth: Mapping[str, tuple[float, float]], seeds: int, rng: Any, noise: float = 0.02) -> list[Measured]:
         runs = []
@@ -31,7 +31,7 @@ def make_runs() -> Callable[..., list[Measured]]:
             draws = rng.normal(0, noise, (seeds, 2))
             for seed in range(seeds):
                 last = {"pass_at_1": passed + draws[seed, 0], "nscr": nscr + draws[seed, 1]}
-                runs.append(Measured(name, seed, (100,), (last,)))
+                runs.append(Measured(name, seed, (0, 100), ({"pass_at_1": 0.3, "nscr": 0.0}, last)))
         return runs
 
     return make
@@ -69,6 +69,6 @@ def full_sweep() -> Sweep:
                     "token_entropy": 0.5,
                 }
                 series.append(last)
-            runs.append(Measured(name, seed, (0, 50, 100), tuple(series)))
+            runs.append(Measured(name, seed, (0, 50, 100), tuple(series), 51200, 32768 if name == "focal" else 0))
     missing = {"focal seed 3": "failed with status 1: out of memory"}
     return Sweep(tuple(runs), missing, BASE, 64, "countdown-0123456789abcdef", "entropy/token_T1")

@@ -10,7 +10,6 @@ from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.list_session_groups import Handler
 
 from offleash.train.variants.hparams import write_hparams
-from offleash.train.variants.overlays import Overlay
 from offleash.train.variants.results import METRICS
 
 
@@ -20,9 +19,9 @@ def page(tmp_path, full_sweep):
     settings = {"pass_at_k": {"explorer": {"pass_at_k": {"k": 4}}}, "low_lr": {"learning_rate": 1e-5, "bf16": True}}
     names = list(dict.fromkeys(run.variant for run in full_sweep.runs if "<" not in run.variant))
     runs = [run for run in full_sweep.runs if run.variant in names]
-    overlays = [Overlay(name, None, settings.get(name, {})) for name in names]
+    asked = {(run.variant, run.seed): settings.get(run.variant, {}) for run in runs}
     for _ in range(2):  # a second report replaces the first
-        write_hparams(tmp_path / "tensorboard", runs, overlays)
+        write_hparams(tmp_path / "tensorboard", runs, asked)
     events = EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
     events.Reload()
     backend = Context(TBContext(data_provider=MultiplexerDataProvider(events, str(tmp_path)), logdir=str(tmp_path)))
@@ -31,14 +30,14 @@ def page(tmp_path, full_sweep):
     experiment = backend.experiment_from_metadata(
         request, "", True, metadata, backend.hparams_from_data_provider(request, "", 0)
     )
-    asked = api_pb2.ListSessionGroupsRequest(start_index=0, slice_size=100)
+    wanted = api_pb2.ListSessionGroupsRequest(start_index=0, slice_size=100)
     for info in experiment.hparam_infos:
-        asked.col_params.add(hparam=info.name)
+        wanted.col_params.add(hparam=info.name)
     for info in experiment.metric_infos:
-        asked.col_params.add(metric=info.name)
+        wanted.col_params.add(metric=info.name)
     for status in ("STATUS_SUCCESS", "STATUS_RUNNING", "STATUS_UNKNOWN", "STATUS_FAILURE"):
-        asked.allowed_statuses.append(api_pb2.Status.Value(status))
-    groups = Handler(request, backend, "", asked).run().session_groups
+        wanted.allowed_statuses.append(api_pb2.Status.Value(status))
+    groups = Handler(request, backend, "", wanted).run().session_groups
     return experiment, {group.name: group for group in groups}, runs
 
 

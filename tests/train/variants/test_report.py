@@ -16,7 +16,7 @@ from offleash.train.variants.tables import tables
 
 @pytest.fixture(scope="module")
 def analysis(full_sweep):
-    return analyse(full_sweep.runs)
+    return analyse(full_sweep.runs, margin=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,10 @@ def test_the_first_table_has_each_variant_with_its_verdict_and_interval(full_swe
         assert row[table.header.index("NSCR")] == estimate(variant.estimates["nscr"])
     focal = next(v for v in analysis.variants if v.name == "pass_at_k")
     at = table.header.index("plain at equal pass@1")
-    assert rows["pass_at_k"][at] == share(focal.early_stop.estimates["nscr"].value)
+    assert rows["pass_at_k"][at] == f"{share(focal.early_stop.estimates['nscr'].value)} (3)"
+    start = sum(run.first["nscr"] for run in full_sweep.runs) / len(full_sweep.runs)
+    assert rows["base"][table.header.index("NSCR")] == share(start)
+    assert [rows[name][-1] for name in ("base", "pass_at_k", "focal")] == ["–", "51,200", "51,200 + 32,768"]
 
 
 def test_every_table_has_cells_for_its_header(full_sweep, analysis):
@@ -47,6 +50,7 @@ def test_every_format_tells_verdicts_missing_runs_and_what_words_mean(name, page
     written = {"text": text_report(full_sweep, analysis), "markdown": markdown_report(full_sweep, analysis)}
     text = " ".join({**written, "html": page}[name].split())
     assert "1 of 4 variants better" in text
+    assert "corrected for 4 variants" in text
     assert "focal seed 3" in text
     assert "out of memory" in text
     assert "better: NSCR is above" in text.replace("&#58;", ":")
@@ -71,7 +75,19 @@ def test_a_hostile_name_is_text_on_the_page(page):
 def test_json_has_the_documented_keys_and_no_nan(full_sweep, analysis):
     record = json.loads(json_report(full_sweep, analysis))
     assert set(record) == {
-        *("format", "k", "base_pool", "margin", "confidence", "warnings", "missing", "base", "variants", "runs"),
+        *(
+            "format",
+            "k",
+            "base_pool",
+            "margin",
+            "confidence",
+            "family",
+            "warnings",
+            "missing",
+            "base",
+            "variants",
+            "runs",
+        ),
     }
     plain, low_lr, *_ = record["variants"]
     assert set(plain["estimates"]) == set(METRICS)
@@ -82,5 +98,9 @@ def test_json_has_the_documented_keys_and_no_nan(full_sweep, analysis):
     assert difference["p"] == ours.p
     assert low_lr["holm_p"]["nscr"] is None
     assert math.isnan(analysis.variants[1].holm_p["nscr"])
+    assert low_lr["better_p"] is None
+    assert 0 < next(v for v in record["variants"] if v["name"] == "pass_at_k")["better_p"] < 0.05
+    assert set(low_lr["since_start"]) == {"value", "low", "high", "n"}
     assert len(record["runs"]) == 21
+    assert record["runs"][0]["rollouts"] == 51200
     assert record["runs"][0]["steps"] == [0, 50, 100]

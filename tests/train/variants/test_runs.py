@@ -7,15 +7,20 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.train.config import load_recipe
+from offleash.train.variants.command import main
 from offleash.train.variants.overlays import find_overlays
+from offleash.train.variants.preflight import ANY_PROCESSES
 from offleash.train.variants.results import read_sweep
-from offleash.train.variants.runs import plan, record_failure, record_start, require_unchanged
+from offleash.train.variants.runs import asked_of, plan, record_failure, record_start, require_unchanged, tried
+
+BASE = "task: countdown\nmodel_name_or_path: lab\nlearning_rate: 1.0e-4\n"
 
 
 @pytest.fixture
 def files(tmp_path):
-    (tmp_path / "base.yaml").write_text("task: countdown\nlearning_rate: 1.0e-4\noutput_dir: elsewhere\n")
+    (tmp_path / "base.yaml").write_text(f"{BASE}output_dir: elsewhere\n")
     (tmp_path / "hot.yaml").write_text("learning_rate: 2.0e-3\n")
+    (tmp_path / "low_lr.yaml").write_text("learning_rate: 3.0e-5\n")
     (tmp_path / "guided.yaml").write_text("explorer: {pass_at_k: {k: 4}}\n")
     return tmp_path
 
@@ -34,7 +39,7 @@ def test_plain_comes_first_and_every_seed_is_finished_before_the_next(files):
 
 
 def test_the_training_command_understands_the_words(files):
-    run = make(files, extra=("--model_name_or_path", "lab", "--use_cpu", "true", "--bf16", "false"))[3]
+    run = make(files, extra=("--use_cpu", "true", "--bf16", "false"))[3]
     recipe = load_recipe(run.words)
     assert recipe.training.learning_rate == 2e-3
     assert recipe.training.seed == 1
@@ -82,8 +87,62 @@ def test_changed_settings_are_refused_and_named(files):
     (files / "hot.yaml").write_text("learning_rate: 2.0e-3\n")
     with pytest.raises(ConfigError, match="flags was"):
         require_unchanged(make(files, extra=("--max_steps", "5"))[1])
-    (files / "base.yaml").write_text("task: countdown\nlearning_rate: 1.0e-4\noutput_dir: another\n")
+    (files / "base.yaml").write_text(f"{BASE}output_dir: another\n")
     require_unchanged(make(files)[1])  # the sweep sets output_dir itself
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("broken", "learning_rat: 1.0e-3\n", "broken cannot be trained: unknown key"),
+        ("broken", "explorer: {nope: {}}\n", "broken cannot be trained: .*nope"),
+        ("broken", "explorer: {pass_at_k: {kk: 4}}\n", "broken cannot be trained: .*kk"),
+        ("broken", "explorer: {pass_at_k: {k: 16}}\n", "broken cannot be trained: .*16"),
+        ("low_lr", "learning_rate: 1.0e-4\n", "low_lr has learning_rate 0.0001, which is not below the recipe's"),
+        ("low_lr", "beta: 0.1\n", "low_lr has learning_rate 0.0001, which is not below"),
+        ("high_lr", "learning_rate: 3.0e-5\n", "high_lr has learning_rate 3e-05, which is not above"),
+        ("high_beta", "beta: 0.0\n", "high_beta has beta 0, which is not above .* a file high_beta.yaml"),
+    ],
+)
+def test_a_broken_variant_and_a_control_that_is_none_are_refused_before_anything_runs(files, name, text, told):
+    (files / f"{name}.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        make(files, ("hot.yaml", f"{name}.yaml"))
+
+
+def test_a_batch_that_only_many_processes_share_is_left_to_the_launcher(files):
+    (files / "base.yaml").write_text(f"{BASE}per_device_train_batch_size: 1\nnum_generations: 8\n")
+    with pytest.raises(ConfigError, match="plain cannot be trained"):
+        make(files)
+    overlays = find_overlays([str(files / "hot.yaml")])
+    assert len(plan(files / "base.yaml", overlays, [0], files / "out", [], ANY_PROCESSES)) == 2
+
+
+def test_every_variant_ever_begun_in_the_folder_counts(files):
+    hot, guided = make(files), make(files, ("hot.yaml", "guided.yaml", "low_lr.yaml"))
+    assert tried(hot, files / "out") == ["hot"]
+    for run in guided[2:4]:
+        record_start(run)
+    assert tried(hot, files / "out") == ["hot", "guided"]
+
+
+def test_a_run_tells_the_settings_it_was_begun_with(files):
+    run = make(files, ("guided.yaml",))[1]
+    record_start(run)
+    (files / "guided.yaml").write_text("explorer: {pass_at_k: {k: 2}}\n")
+    assert asked_of(make(files, ("guided.yaml",))[1]) == {"explorer": {"pass_at_k": {"k": 4}}}
+
+
+def test_a_report_of_other_settings_is_refused(files):
+    for run in make(files, ("guided.yaml",)):
+        record_start(run)
+        measured(run.folder, "/pools/one", 0.4)
+    words = ["--config", str(files / "base.yaml"), "--explorers", str(files / "guided.yaml"), "--seeds", "2"]
+    words += ["--out", str(files / "out"), "--report-only"]
+    (files / "guided.yaml").write_text("explorer: {pass_at_k: {k: 2}}\n")
+    with pytest.raises(ConfigError, match="was begun with other settings"):
+        main(words)
+    assert not (files / "out" / "report.json").exists()
 
 
 def test_a_folder_of_something_else_is_refused(files):

@@ -44,6 +44,18 @@ def test_paired_is_worked_by_hand():
     assert d.method == "paired"
 
 
+def test_a_bound_is_passed_where_the_floor_is_above_it():
+    d = paired([1.0, 2.0, 4.0], [0.0, 1.0, 1.0])
+    assert d.p_above(d.floor) == pytest.approx(0.05)
+    assert d.p_above(0.0) == pytest.approx(d.p / 2)
+    assert d.p_above(5 / 3) == pytest.approx(0.5)
+    assert d.p_above(d.floor + 3) > 0.5
+    same = paired([0.3, 0.2], [0.3, 0.2])
+    assert (same.p_above(-0.01), same.p_above(0.0)) == (0.0, 1.0)
+    assert math.isnan(paired([0.3], [0.1]).p_above(0.0))
+    assert paired([0.0, 1.0, 1.0], [1.0, 2.0, 4.0]).p_positive == 1.0
+
+
 def test_welch_is_worked_by_hand():
     d = welch([1.0, 3.0], [0.0, 1.0, 2.0])  # variances of the means 1 and 1/3, df = (4/3)^2 / (1 + 1/18) = 32/19
     assert d.estimate.value == 1.0

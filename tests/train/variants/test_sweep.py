@@ -14,8 +14,8 @@ import pytest
 from offleash.eval.cli import main
 from offleash.eval.errors import ConfigError
 from offleash.train.variants.overlays import find_overlays
-from offleash.train.variants.runs import plan
-from offleash.train.variants.sweep import run_sweep
+from offleash.train.variants.runs import plan, reason
+from offleash.train.variants.sweep import _tail, run_sweep
 
 STAND_IN = """
 import json, pathlib, sys, time
@@ -43,7 +43,7 @@ note("ends")
 @pytest.fixture
 def sweep(tmp_path):
     (tmp_path / "stand_in.py").write_text(STAND_IN)
-    (tmp_path / "base.yaml").write_text("task: countdown\n")
+    (tmp_path / "base.yaml").write_text("task: countdown\nmodel_name_or_path: lab\n")
     for name in ("hot", "cold"):
         (tmp_path / f"{name}.yaml").write_text("learning_rate: 2.0e-3\n")
     overlays = find_overlays([str(tmp_path / f"{name}.yaml") for name in ("hot", "cold")])
@@ -82,6 +82,24 @@ def test_a_failed_run_is_told_of_and_tried_again_and_the_others_go_on(sweep, cap
     (out.parent / "fail").unlink()
     assert run_sweep(runs, out, launch) == []
     assert not (runs[1].folder / "failed.json").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line(sweep):
+    runs, out, launch = sweep
+    out.write_text("a file")
+    with pytest.raises(ConfigError, match=r"cannot write in --out .*: File exists"):
+        run_sweep(runs, out, launch)
+
+
+def test_the_reason_of_a_failure_is_no_progress_bar(sweep):
+    _, out, _ = sweep
+    log = out.parent / "log.txt"
+    bar = " 40%|####      | 80/200 [00:31<00:46,  2.56it/s]"
+    log.write_text(f"offleash: error: no such file\n  0%|   | 0/200\r{bar}\nWARNING: a last word\n{bar}\n")
+    assert _tail(log) == ["offleash: error: no such file", "WARNING: a last word"]
+    assert reason([*_tail(log), bar]) == "offleash: error: no such file"
+    assert reason(["the stand-in fails", bar]) == "the stand-in fails"
+    assert reason([bar]) == ""
 
 
 def children(pid: int) -> list[int]:

@@ -1,0 +1,63 @@
+"""A run trains in the numbers its recipe names, and not in ones that swallow its updates."""
+
+import pytest
+
+from offleash.eval.errors import ConfigError
+from offleash.train.config import Recipe, load_recipe
+from offleash.train.grpo import build_trainer
+from offleash.train.precision import precision, refuse_other_precision, rounds_away
+
+
+def lab(*words: str) -> Recipe:
+    return load_recipe(["--config", "lab", "--use_cpu", "true", *words])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words", "runs", "refused"),
+    [
+        ("no", (), "no", None),
+        (None, (), "no", None),
+        ("bf16", (), "bf16", "--bf16 true"),
+        ("fp16", (), "fp16", "--fp16 true"),
+        ("fp8", (), "fp8", None),  # no key of a recipe says fp8
+        ("no", ("--bf16", "true"), "bf16", None),
+        ("bf16", ("--bf16", "true"), "bf16", None),
+        ("fp16", ("--bf16", "true"), "bf16", None),  # the recipe wins
+    ],
+)
+def test_a_launcher_in_half_precision_does_not_overrule_a_recipe_in_silence(
+    launcher, words, runs, refused, monkeypatch
+):
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    if launcher is not None:
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
+    training = lab(*words).training
+    assert precision(training) == runs
+    if refused is None:
+        refuse_other_precision(training)
+    else:
+        with pytest.raises(ConfigError, match=refused):
+            refuse_other_precision(training)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sharding", "precision", "peft", "lost"),
+    [
+        ("bfloat16", "none", "bf16", False, True),
+        ("float16", "none", "no", False, True),
+        ("bfloat16", "fsdp2", "no", False, True),
+        ("bfloat16", "fsdp2", "bf16", False, False),
+        ("bfloat16", "zero2", "bf16", False, False),
+        ("bfloat16", "zero3", "no", False, False),
+        ("bfloat16", "none", "bf16", True, False),
+        ("float32", "none", "bf16", False, False),
+    ],
+)
+def test_half_weights_train_only_where_something_keeps_them_in_float32(dtype, sharding, precision, peft, lost):
+    assert (rounds_away(dtype, sharding, precision, peft) is not None) == lost
+
+
+@pytest.mark.parametrize("words", [("--dtype", "bfloat16"), ("--model_init_kwargs", '{"dtype": "bfloat16"}')])
+def test_a_run_whose_updates_would_round_away_does_not_start(words, tmp_path):
+    with pytest.raises(ConfigError, match=r"dtype: bfloat16 without a float32 copy .* set dtype: float32"):
+        build_trainer(lab(*words, "--output_dir", str(tmp_path)))

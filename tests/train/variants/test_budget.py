@@ -1,0 +1,59 @@
+"""Counted as TRL draws them, and as the explorers say they ask the base."""
+
+import json
+
+import pytest
+import yaml
+
+from offleash.train.variants.budget import base_samples, read_budget, rollouts
+
+LAB = {
+    **{"per_device_train_batch_size": 256, "steps_per_generation": 1, "num_iterations": 1, "num_generations": 8},
+    **{"gradient_accumulation_steps": 1, "train_args": {"split": "train", "n": 8192}, "explorer": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "steps", "processes"),
+    [
+        ({}, 200, 1),
+        ({"per_device_train_batch_size": 128}, 200, 2),
+        ({"per_device_train_batch_size": 128, "steps_per_generation": 2}, 400, 1),
+        ({"per_device_train_batch_size": 128, "gradient_accumulation_steps": 2, "steps_per_generation": 2}, 200, 1),
+        ({"num_iterations": 2}, 400, 1),
+        ({"num_iterations": 2}, 399, 1),
+    ],
+)
+def test_rollouts_are_equal_where_only_the_updates_differ(changed, steps, processes):
+    assert rollouts({**LAB, **changed}, steps, processes) == 51200
+
+
+@pytest.mark.parametrize(
+    ("explorer", "samples"),
+    [
+        ({}, 0),
+        ({"pass_at_k": {"k": 4}}, 0),
+        ({"anchor": {}}, 1024 * 32),
+        ({"anchor": {"problems": 8192, "k": 8}}, 65536),
+        ({"anchor": {"problems": 100_000, "k": 8}}, 65536),
+        ({"seeding": {"problems": 8192, "k": 8}}, 65536),
+        ({"seeding": {"k": 8}}, 6400 * 8),
+        ({"seeding": {"source": "traces.jsonl"}}, 0),
+    ],
+)
+def test_base_samples_are_problems_times_k(explorer, samples):
+    assert base_samples({**LAB, "explorer": explorer}, 51200) == samples
+
+
+def test_a_run_is_read_from_what_it_left(tmp_path):
+    assert read_budget(tmp_path, 200) == (None, 0)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**LAB, "explorer": {"anchor": {"k": 8}}}))
+    assert read_budget(tmp_path, 200) == (None, 8192)
+    checkpoint = tmp_path / "checkpoint-200"
+    checkpoint.mkdir()
+    (checkpoint / "trainer_state.json").write_text("{}")
+    for rank in range(2):
+        (checkpoint / f"rng_state_{rank}.pth").touch()
+    assert read_budget(tmp_path, 200) == (102400, 8192)
+    (checkpoint / "dynamic_sampling.json").write_text(json.dumps({"rollouts": 51456}))
+    assert read_budget(tmp_path, 90) == (51456, 8192)

@@ -1,0 +1,54 @@
+"""In which numbers a run trains: what the recipe says must be what runs, and small updates must not round away.
+
+Read against transformers 5.17 and Accelerate 1.15: a launcher's `mixed_precision` counts where the recipe says neither
+bf16 nor fp16. Weights that are loaded in half precision are trained in it, unless DeepSpeed keeps a float32 copy or
+FSDP with mixed precision makes them float32: updates of 1e-6 would be lost.
+"""
+
+from transformers import TrainingArguments
+from trl import ModelConfig
+
+from offleash.eval.errors import ConfigError
+from offleash.train.launch import sharding
+from offleash.train.vllm_cpu import engine_dtype
+
+__all__ = ["precision", "refuse_other_precision", "refuse_rounded_updates", "rounds_away"]
+
+HALF = ("bf16", "fp16")
+
+
+def precision(training: TrainingArguments) -> str:
+    """What the passes run in: no, bf16, fp16 or fp8. DeepSpeed's own config decides where there is one."""
+    if training.deepspeed_plugin is None:
+        return str(training.mixed_precision)
+    config = training.deepspeed_plugin.hf_ds_config
+    return next((name for name in HALF if str(config.get_value(f"{name}.enabled")).lower() == "true"), "no")
+
+
+def refuse_other_precision(training: TrainingArguments) -> None:
+    """Raise ConfigError if the launcher would train in half precision a recipe that says neither bf16 nor fp16."""
+    runs = precision(training)
+    if runs in HALF and not (training.bf16 or training.fp16):
+        raise ConfigError(
+            f"the recipe says bf16: false, but the launcher's mixed precision is {runs} and would win: add --{runs} "
+            "true to the training flags, or launch with mixed_precision: no (accelerate launch --mixed_precision no)"
+        )
+
+
+def refuse_rounded_updates(training: TrainingArguments, model: ModelConfig) -> None:
+    """Raise ConfigError if all weights would be trained in half precision. Call it once model_init_kwargs are set."""
+    dtype = engine_dtype(training, str(model.model_name_or_path))
+    found = rounds_away(dtype, sharding(training), precision(training), model.use_peft)
+    if found is not None:
+        raise ConfigError(found)
+
+
+def rounds_away(dtype: str, sharding: str, precision: str, peft: bool) -> str | None:
+    """Why a run with weights of this dtype would barely train, None if it trains. `sharding` as of launch.sharding."""
+    sheltered = sharding.startswith("zero") or (sharding.startswith("fsdp") and precision != "no")
+    if peft or sheltered or dtype not in ("bfloat16", "float16"):
+        return None
+    return (
+        f"dtype: {dtype} without a float32 copy of the weights barely trains, small updates round away: set dtype: "
+        "float32 (bf16: true still computes in bf16), or launch with ZeRO, or with FSDP and mixed precision"
+    )
