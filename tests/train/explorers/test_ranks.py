@@ -7,7 +7,11 @@ pytestmark = pytest.mark.slow
 STOCK = """
 import offleash.train.grpo
 from trl import GRPOTrainer
-offleash.train.grpo.ExploringTrainer = lambda *, reward, explorers, **others: GRPOTrainer(reward_funcs=reward, **others)
+def stock(*, reward, explorers, **others):
+    trainer = GRPOTrainer(reward_funcs=reward, **others)
+    trainer.verifier = reward
+    return trainer
+offleash.train.grpo.ExploringTrainer = stock
 """
 SETTINGS = {"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3, "monitor_every": 0}
 
