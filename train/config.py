@@ -9,7 +9,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
+from unittest.mock import patch
 
+import torch
 import yaml
 from trl import GRPOConfig, ModelConfig, TrlParser
 
@@ -18,7 +20,10 @@ from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.choice import explorer_mapping, take_explorers
 
-__all__ = ["LAB_MODEL", "Recipe", "RunConfig", "find_recipe", "load_recipe", "resolved", "save_resolved"]
+__all__ = [
+    *("LAB_MODEL", "Recipe", "RunConfig"),
+    *("find_recipe", "load_recipe", "load_recipe_elsewhere", "resolved", "save_resolved"),
+]
 
 LAB_MODEL = "lab"
 RECIPES = Path(offleash.recipes.__path__[0])
@@ -155,6 +160,17 @@ def load_recipe(args: Sequence[str]) -> Recipe:
     if model.model_name_or_path == LAB_MODEL:
         model.model_name_or_path = str(RECIPES / "lab" / "base")
     return Recipe(run, training, model)
+
+
+def load_recipe_elsewhere(args: Sequence[str], processes: int) -> Recipe:
+    """As if launched in so many processes, by which TRL divides its batches, on a machine that may have GPUs.
+
+    Without a GPU bf16 is refused unless the CPU is asked for, so it is.
+    """
+    given = {word.split("=")[0] for word in args}
+    on_cpu = [] if torch.cuda.is_available() or "--use_cpu" in given else ["--use_cpu", "true"]
+    with patch.object(GRPOConfig, "world_size", processes):
+        return load_recipe([*args, *on_cpu])
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:

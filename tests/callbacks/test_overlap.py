@@ -39,7 +39,9 @@ def test_a_problem_is_found_under_another_system_message_and_spacing(prompt, pro
         refuse_overlap(Dataset.from_list([{"prompt": prompt}]), Probe(probe, user("another")))
 
 
-def test_other_problems_pass() -> None:
+def test_only_the_question_itself_is_compared() -> None:
+    with pytest.raises(ConfigError):
+        refuse_shared([QUESTION], Probe(QUESTION))
     refuse_shared([user("What is 2 + 3?"), "What is 2+2? Box it."], Probe(QUESTION))
     refuse_shared([[{"role": "system", "content": QUESTION}, *user("What is 2 + 3?")]], Probe(user(QUESTION)))
 

@@ -133,4 +133,4 @@ def test_slurm_and_kubernetes_differ_in_launch_lines_only():
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "launch").glob("*.sh")), ids=lambda path: path.name)
 def test_a_launch_script_is_valid_shell(path):
-    subprocess.run(["bash", "-n", str(path)], check=True)
+    assert subprocess.run(["bash", "-n", str(path)]).returncode == 0

@@ -140,6 +140,8 @@ def test_what_would_not_take_effect_or_not_compare_cannot_be_allowed(tmp_path, k
 
 def test_before_the_first_measurement_the_monitor_may_be_set_otherwise_by_permission(tmp_path):
     folder = begun(tmp_path, monitor_every=0)
+    with pytest.raises(ConfigError, match="go on so with --allow monitor_every monitor_k"):
+        require_unchanged(recipe_in(folder, "--resume", monitor_k=8), folder)
     words = ("--resume", "--allow", "monitor_k", "monitor_every")
     require_unchanged(recipe_in(folder, *words, monitor_k=8), folder)
 

@@ -13,19 +13,17 @@ probe_args. Status 1 if something would fail or does not fit.
 import argparse
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import yaml
 from transformers import AutoConfig, AutoTokenizer
-from trl import GRPOConfig
 
 from offleash.callbacks.support import refuse_overlap
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.eval.tasks import TASKS, Task, load_task
 from offleash.eval.tasks.rows import Benchmark
 from offleash.eval.verify.golds import check_golds
-from offleash.train.config import Recipe, load_recipe
+from offleash.train.config import Recipe, load_recipe_elsewhere
 from offleash.train.cost import EFFICIENCY, TRAFFIC, Lengths
 from offleash.train.explorers import load_explorers
 from offleash.train.forecast import MONITOR_CACHE, Forecast, Machines, forecast
@@ -100,14 +98,7 @@ def _require_flags(options: argparse.Namespace) -> None:
 
 
 def _load(path: str, flags: list[str], gpus: int) -> Recipe:
-    """As if launched on so many GPUs, by which TRL divides its batches, although this machine may have none.
-
-    Without a GPU bf16 is refused unless the CPU is asked for, so it is.
-    """
-    given = [word.split("=")[0] for word in flags]
-    on_cpu = [] if torch.cuda.is_available() or "--use_cpu" in given else ["--use_cpu", "true"]
-    with patch.object(GRPOConfig, "world_size", gpus):
-        recipe = load_recipe(["--config", path, *flags, *on_cpu])
+    recipe = load_recipe_elsewhere(["--config", path, *flags], gpus)
     print(f"recipe    {path}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
     return recipe
 

@@ -1,13 +1,9 @@
 """Looks at every variant before the first is trained: a recipe that cannot be read, a control that is none."""
 
 from collections.abc import Mapping, Sequence
-from unittest.mock import patch
-
-import torch
-from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError, OffleashError
-from offleash.train.config import Recipe, load_recipe
+from offleash.train.config import Recipe, load_recipe_elsewhere
 from offleash.train.explorers import load_explorers
 from offleash.train.variants.overlays import PLAIN
 
@@ -23,11 +19,8 @@ def require_loadable(words: Mapping[str, Sequence[str]], processes: int = 1) -> 
     """The recipe of each variant from the words of its training command; ConfigError names the one that is broken."""
     recipes = {}
     for name, of_variant in words.items():
-        # Without a GPU bf16 is refused unless the CPU is asked for; the runs may be launched on another machine.
-        on_cpu = [] if torch.cuda.is_available() or "--use_cpu" in of_variant else ["--use_cpu", "true"]
         try:
-            with patch.object(GRPOConfig, "world_size", processes):
-                recipes[name] = load_recipe([*of_variant, *on_cpu])
+            recipes[name] = load_recipe_elsewhere(of_variant, processes)
             for explorer in load_explorers(recipes[name].run.explorers):
                 explorer.require(recipes[name].training)
         except OffleashError as error:
