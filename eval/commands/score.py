@@ -16,7 +16,6 @@ import numpy as np
 from offleash.eval.atomic import write_whole
 from offleash.eval.commands.sample import LIBRARIES, is_url, json_option
 from offleash.eval.commands.score_options import parser
-from offleash.eval.engines import load_engine
 from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.engines.source import ModelSource, resolve_model
@@ -73,7 +72,9 @@ def _source(options: argparse.Namespace, name: str) -> ModelSource:
 
 
 def _load(source: ModelSource) -> Any:
-    return load_engine("transformers", source, context=0).model  # type: ignore[attr-defined]
+    from offleash.eval.engines.transformers_engine import TransformersEngine  # imports torch, which --help need not
+
+    return TransformersEngine(source, context=0).model
 
 
 # Pools
