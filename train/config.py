@@ -1,6 +1,9 @@
 """A recipe: one flat YAML whose keys are ours, TRL's GRPOConfig's and TRL's ModelConfig's, each also a flag.
 
 Unknown keys are refused by name, in the file and on the command line; the resolved values are saved beside the results.
+
+A file that lies over another may say `times: {max_steps: 2}`: twice whatever the files and flags say otherwise. Whole
+numbers stay whole.
 """
 
 import difflib
@@ -135,12 +138,19 @@ def load_recipe(args: Sequence[str]) -> Recipe:
         "May be given again: a later file's keys win.",
     )
     known = {action.dest for action in parser._actions}
-    paths, args = _take_configs(list(args))
+    names, args = _take("--config", args)
     values: dict[str, Any] = {}
-    for path in paths:
+    times: dict[str, Any] = {}
+    for path in map(find_recipe, names):
         read = _read_yaml(path)
-        _refuse_unknown(set(read) - (known - {"config", "help"}), known, f"in {path}")
+        factors = _mapping("times", read.pop("times", None))
+        _refuse_unknown({*read, *factors} - (known - {"config", "help"}), known, f"in {path}")
         values |= read
+        times |= factors
+    for key, factor in times.items():
+        flags, args = _take(f"--{key}", args)
+        given = flags[-1] if flags else values.get(key, parser.get_default(key))
+        values[key] = _scaled(key, given, factor)
     explorers, args = take_explorers(args, values.get("explorer"))
     if explorers:
         values["explorer"] = explorers
@@ -194,21 +204,34 @@ def save_resolved(recipe: Recipe, path: Path) -> None:
     write_whole(path, text.encode())
 
 
-def _take_configs(args: list[str]) -> tuple[list[Path], list[str]]:
-    """Remove every `--config X` or `--config=X` from the words."""
-    paths, rest = [], []
+def _take(flag: str, args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The values of every `flag X` or `flag=X`, and the other words."""
+    found, rest = [], []
     words = iter(args)
     for word in words:
-        if word == "--config":
-            name = next(words, None)
-            if name is None:
-                raise ConfigError("--config needs a file")
-            paths.append(find_recipe(name))
-        elif word.startswith("--config="):
-            paths.append(find_recipe(word.removeprefix("--config=")))
+        if word == flag:
+            value = next(words, None)
+            if value is None:
+                raise ConfigError(f"{flag} needs a value")
+            found.append(value)
+        elif word.startswith(f"{flag}="):
+            found.append(word.removeprefix(f"{flag}="))
         else:
             rest.append(word)
-    return paths, rest
+    return found, rest
+
+
+def _scaled(key: str, value: Any, factor: Any) -> float:
+    """A whole number stays whole, and does not become 0."""
+    try:
+        number = float(value)
+        scaled = number * float(factor)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"times: {key} is {value!r}, which cannot be multiplied by {factor!r}") from error
+    if number < 0 or float(factor) <= 0 or isinstance(value, bool):
+        raise ConfigError(f"times: {key} is {value!r} here, and {factor!r} times that has no meaning: set {key} first")
+    is_whole = isinstance(value, int) or str(value).isdecimal()
+    return max(round(scaled), min(int(number), 1)) if is_whole else scaled
 
 
 def find_recipe(name: str) -> Path:

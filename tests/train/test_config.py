@@ -90,3 +90,41 @@ def test_the_resolved_recipe_holds_every_value_and_can_be_loaded_again(tmp_path)
     again = load_recipe(["--config", str(tmp_path / "out.yaml")])
     assert again.run == recipe.run
     assert {k: v for k, v in again.training.to_dict().items() if v != recipe.training.to_dict()[k]} == {}
+
+
+TIMES = {"max_steps": 2, "learning_rate": 0.3, "per_device_train_batch_size": 0.5, "temperature": 0.5}
+
+
+def test_a_file_over_another_multiplies_whatever_files_and_flags_say(tmp_path):
+    base, over = tmp_path / "base.yaml", tmp_path / "over.yaml"
+    numbers = {"max_steps": 9, "learning_rate": 1e-4, "per_device_train_batch_size": 8, "temperature": 1.0}
+    base.write_text(yaml.safe_dump({**MINIMAL, **numbers}))
+    over.write_text(yaml.safe_dump({"times": TIMES, "num_generations": 2}))
+    files = ["--config", str(base), "--config", str(over)]
+
+    def scaled(*flags: str) -> tuple[float, ...]:
+        training = load_recipe([*files, *flags]).training
+        return tuple(getattr(training, key) for key in TIMES)
+
+    assert scaled() == (18, pytest.approx(3e-5), 4, 0.5)
+    assert scaled("--max_steps", "50", "--learning_rate=1e-3") == (100, pytest.approx(3e-4), 4, 0.5)
+    save_resolved(load_recipe(files), tmp_path / "resolved.yaml")
+    assert load_recipe(["--config", str(tmp_path / "resolved.yaml")]).training.max_steps == 18  # once
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ({"max_stepz": 2}, r"unknown key in .*max_stepz \(did you mean max_steps\?\)"),
+        ({"max_steps": 2}, r"times: max_steps is -1 here"),  # the default: as many as the epochs have
+        ({"learning_rate": "much"}, r"cannot be multiplied by 'much'"),
+        ({"learning_rate": -1}, r"-1 times that has no meaning"),
+        ({"bf16": 2}, r"times: bf16 is"),
+        ("twice", r"times must be JSON"),
+    ],
+)
+def test_a_factor_that_makes_no_sense_is_refused(tmp_path, times, message):
+    path = tmp_path / "r.yaml"
+    path.write_text(yaml.safe_dump({**MINIMAL, "times": times}))
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(["--config", str(path)])

@@ -2,14 +2,15 @@
 
 Yu et al., DAPO, arXiv 2503.14476, eq. 11: groups with 0 < accuracy < 1 are kept, and the batch is filled with groups of
 further training problems, for at most `max_batches` draws; what is missing then is made up of groups that were drawn.
-A draw costs as much as a whole batch, so a fair comparison is one at equal rollouts: see `rollout_budget`.
+A draw costs as much as a whole batch, so a fair comparison is one at equal rollouts: see `budget`.
 
 Further problems follow from (seed, step) alone: a resume needs no state for them. Every rank sees the rewards of all,
 so all of them stop drawing together. Under `scale_rewards: batch` the deviation is that of the batch as drawn.
 """
 
 import json
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,18 +26,18 @@ from offleash.train.explorers.base import Explored, Explorer
 from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.explorers.joining import ITEMS, joined, rows_of
 
-__all__ = ["DynamicSampling", "choose_groups", "further_rows", "is_mixed"]
+__all__ = ["DynamicSampling", "choose_groups", "further_rows", "is_mixed", "rollouts"]
 
 FILE = "dynamic_sampling.json"
 
 
 class DynamicSampling(Explorer):
-    """Args: max_batches drawn in a step; rollout_budget, how many rollouts of all steps and ranks end the run."""
+    """Args: max_batches drawn in a step; budget, the run ends at so many times the rollouts of max_steps batches."""
 
-    def __init__(self, max_batches: int = 10, rollout_budget: int | None = None) -> None:
+    def __init__(self, max_batches: int = 10, budget: float | None = None) -> None:
         if max_batches < 1:
             raise ConfigError(f"max_batches of explorer dynamic_sampling must be at least 1, got {max_batches}")
-        self.max_batches, self.rollout_budget = max_batches, rollout_budget
+        self.max_batches, self.budget = max_batches, budget
         self.rollouts, self.batches, self.filled = 0, 0, 0.0
 
     def require(self, training: GRPOConfig) -> None:
@@ -106,10 +107,14 @@ class DynamicSampling(Explorer):
                 self._record_stop(step)
 
     def _is_spent(self) -> bool:
-        return self.rollout_budget is not None and self.rollouts >= self.rollout_budget
+        return self.budget is not None and self.rollouts >= self._most()
+
+    def _most(self) -> float:
+        processes = self.trainer.accelerator.num_processes
+        return float(self.budget or 0) * rollouts(vars(self.trainer.args), self.trainer.state.max_steps, processes)
 
     def _record_stop(self, step: int) -> None:
-        rule = {"rule": f"rollout_budget {self.rollout_budget}", "metric": "explorer/rollouts", "value": self.rollouts}
+        rule = {"rule": f"budget of {self._most():g} rollouts", "metric": "explorer/rollouts", "value": self.rollouts}
         record = {**rule, "step": step, "checkpoint": f"checkpoint-{step}"}
         write_whole(Path(self.trainer.args.output_dir) / STOPPED, json.dumps(record, indent=1).encode())
         print(f"offleash: stopped at step {step}: the budget is spent, {self.rollouts} rollouts were drawn", flush=True)
@@ -123,6 +128,13 @@ class DynamicSampling(Explorer):
 
     def load(self, folder: Path) -> None:
         self.rollouts = json.loads((folder / FILE).read_text())["rollouts"]
+
+
+def rollouts(recipe: Mapping[str, Any], steps: int, processes: int) -> int:
+    """Without drawing again: TRL draws a batch for so many micro-steps, and an optimizer step takes some of these."""
+    updates = recipe["steps_per_generation"] * recipe["num_iterations"] / recipe["gradient_accumulation_steps"]
+    batch = recipe["per_device_train_batch_size"] * recipe["steps_per_generation"] * processes
+    return int(math.ceil(steps / updates) * batch)
 
 
 def is_mixed(rewards_pg: torch.Tensor) -> torch.Tensor:

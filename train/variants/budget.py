@@ -6,7 +6,6 @@ state of each process. The monitor's samples are no part of it.
 
 import inspect
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +16,10 @@ from offleash.train.checkpoints import last_whole_checkpoint
 from offleash.train.explorers import find_explorer
 from offleash.train.explorers.choice import explorer_mapping
 from offleash.train.explorers.dynamic_sampling import FILE as DRAWN
+from offleash.train.explorers.dynamic_sampling import rollouts
 from offleash.train.resume_check import RESOLVED
 
-__all__ = ["Budget", "base_samples", "read_budget", "rollouts"]
+__all__ = ["Budget", "base_samples", "read_budget"]
 
 DRAW_FROM_BASE = ("anchor", "seeding")
 
@@ -41,13 +41,6 @@ def read_budget(folder: Path, last_step: int) -> Budget:
         elif processes := len(list(checkpoint.glob("rng_state*.pth"))):
             drawn = rollouts(recipe, last_step, processes)
     return Budget(drawn, base_samples(recipe, drawn))
-
-
-def rollouts(recipe: Mapping[str, Any], steps: int, processes: int) -> int:
-    """TRL draws a batch of rollouts for so many micro-steps, and an optimizer step takes some of these."""
-    updates = recipe["steps_per_generation"] * recipe["num_iterations"] / recipe["gradient_accumulation_steps"]
-    batch = recipe["per_device_train_batch_size"] * recipe["steps_per_generation"] * processes
-    return int(math.ceil(steps / updates) * batch)
 
 
 def base_samples(recipe: Mapping[str, Any], drawn: int | None) -> int:

@@ -184,7 +184,7 @@ class Hopeless(Explorer):
 
 def test_a_spent_budget_ends_the_run_measured_saved_and_for_good(make_trainer, tmp_path) -> None:
     settings = {"max_steps": 9, "save_strategy": "steps", "save_steps": 1, **SMALL}
-    whole = make_trainer("run", [DynamicSampling(rollout_budget=5 * 16)], **settings)
+    whole = make_trainer("run", [DynamicSampling(budget=5 / 9)], **settings)
     monitor = SupportCallback(whole, load_task("countdown", split="probe", n=4), k=2, every=100)
     whole.add_callback(monitor)
     whole.train()
@@ -194,10 +194,10 @@ def test_a_spent_budget_ends_the_run_measured_saved_and_for_good(make_trainer, t
     assert set(monitor.history) == {0, end}
     checkpoint = folder / f"checkpoint-{end}"
     assert json.loads((folder / "stopped.json").read_text())["checkpoint"] == checkpoint.name
-    assert "rollout_budget 80" in str(why_ended(folder, checkpoint, whole.args))
+    assert "budget of 80 rollouts" in str(why_ended(folder, checkpoint, whole.args))
     assert why_ended(folder, folder / "checkpoint-1", whole.args) is None  # killed before the last one was whole
 
-    resumed = make_trainer("run", [DynamicSampling(rollout_budget=5 * 16)], **settings)
+    resumed = make_trainer("run", [DynamicSampling(budget=5 / 9)], **settings)
     resumed.train(resume_from_checkpoint=str(folder / "checkpoint-1"))
     assert (resumed.state.global_step, resumed.explorers[0].rollouts) == (end, 5 * 16)
 
