@@ -11,7 +11,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.entropy import answer_entropy
-from offleash.eval.tasks import Problem, Task, completion_text, prompt_key
+from offleash.eval.tasks import Problem, Task, completion_text
+from offleash.eval.tasks.images import picture_key
 
 __all__ = ["RolloutCallback", "group_metrics"]
 
@@ -48,7 +49,7 @@ class RolloutCallback(TrainerCallback):
 
     def __init__(self, trainer: Any, task: Task) -> None:
         self.trainer, self.task = trainer, task
-        self.problems: dict[str, Problem] = {prompt_key(problem.prompt): problem for problem in task.problems}
+        self.problems: dict[str, Problem] = {picture_key(problem.prompt): problem for problem in task.problems}
         self.trackers = Trackers(trainer)
         self.latest: dict[str, float] = {}
 
@@ -68,7 +69,7 @@ class RolloutCallback(TrainerCallback):
     def _groups(self) -> list[list[Rollout]]:
         prompts = list(self.trainer._logs["prompt"])
         completions = [completion_text(completion) for completion in self.trainer._logs["completion"]]
-        problems = [self.problems[prompt_key(prompt)] for prompt in prompts]
+        problems = [self.problems[picture_key(prompt)] for prompt in prompts]
         verdicts = self.task.verify(problems, completions)
         rollouts = [Rollout(verdict.answer, verdict.correct) for verdict in verdicts]
         size = self.trainer.num_generations

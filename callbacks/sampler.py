@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object, set_seed
+from transformers import Trainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import pad
 
@@ -21,8 +23,12 @@ from offleash.callbacks.base import FrozenBase
 from offleash.callbacks.isolation import isolated_rng, sampling_as
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import Problem
+from offleash.eval.tasks.images import has_images, with_pictures
 
 __all__ = ["Draw", "Round", "TrainerSampler", "plan_rounds"]
+
+PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
+"""Of what a processor returns for each token of a prompt."""
 
 
 class Block(NamedTuple):
@@ -78,13 +84,20 @@ class TrainerSampler:
         self.sampling = sampling
         self.base = FrozenBase(trainer)
         self.kl_to_base = kl_to_base
-        self.prompt_ids, images, _ = trainer._tokenize_prompts([problem.prompt for problem in problems])
-        if images is not None:
-            raise NotImplementedError("the monitor does not sample problems with images yet")
+        self.prompts = [problem.prompt for problem in problems]
+        self.pictured = any(map(has_images, problems))
+        self.prompt_ids = self._prompt_ids()
         tokenizer = trainer._tokenizer
         self.pad_token_id: int = tokenizer.pad_token_id
         self.end_ids = {*trainer.eos_token_ids, tokenizer.pad_token_id}
         self.decode = tokenizer.batch_decode
+
+    def _prompt_ids(self) -> list[list[int]]:
+        tokenize = self.trainer._tokenize_prompts
+        if not self.pictured:
+            return tokenize(self.prompts)[0]
+        # One by one: the pixels of all problems together may not fit.
+        return [tokenize([with_pictures(prompt)])[0][0] for prompt in self.prompts]
 
     def draw(self, rounds: Sequence[Round], seed: int, *, from_base: bool = False) -> Iterator[list[Draw]]:
         """One list of draws per round, the same on every rank. `from_base` draws from the frozen base."""
@@ -118,8 +131,10 @@ class TrainerSampler:
     def _generate(self, round_: Round) -> list[tuple[Draw, list[int]]]:
         blocks = self._local_blocks(round_)
         size = blocks[0].size
-        prompts = [self.prompt_ids[block.problem] for block in blocks for _ in range(size)]
-        completions, _ = self.trainer._generate_single_turn(prompts, None, {}, num_generations=size)
+        problems = [block.problem for block in blocks for _ in range(size)]
+        prompts = [self.prompt_ids[problem] for problem in problems]
+        images, fields = self._pictures(problems) if self.pictured else (None, {})
+        completions, _ = self.trainer._generate_single_turn(prompts, images, fields, num_generations=size)
         texts = self.decode(completions, skip_special_tokens=True)
         slots = [(block.problem, block.start + i) for block in blocks for i in range(size)]
         return [
@@ -127,19 +142,25 @@ class TrainerSampler:
             for (problem, index), text, ids in zip(slots, texts, completions, strict=True)
         ]
 
+    def _pictures(self, problems: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
+        """Of each problem its images, and of all together what the model takes them as."""
+        prompts = {problem: with_pictures(self.prompts[problem]) for problem in set(problems)}
+        _, images, fields = self.trainer._tokenize_prompts([prompts[problem] for problem in problems])
+        return images, fields
+
     def _score(self, local: list[tuple[Draw, list[int]]], from_base: bool) -> None:
         """Fill in log-probability, mean token entropy and the base's log-probability, by teacher forcing."""
         trainer = self.trainer
-        inputs = self._score_inputs(local)
+        inputs, problems = self._score_inputs(local), [draw.problem for draw, _ in local]
         mask = inputs["mask"].float()
         batch_size = trainer.args.per_device_train_batch_size
         with torch.no_grad(), disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
             base_logps: Any = None
             if from_base or self.kl_to_base:
                 with self.base.scored() as base:
-                    base_logps, base_entropies = self._logps(base, inputs, batch_size)
+                    base_logps, base_entropies = self._logps(base, inputs, problems, batch_size)
             logps, entropies = (
-                (base_logps, base_entropies) if from_base else self._logps(trainer.model, inputs, batch_size)
+                (base_logps, base_entropies) if from_base else self._logps(trainer.model, inputs, problems, batch_size)
             )
         for i, (draw, ids) in enumerate(local):
             draw.logprob = float((logps[i] * mask[i]).sum())
@@ -160,7 +181,22 @@ class TrainerSampler:
             "mask": completion_mask.to(device),
         }
 
-    def _logps(self, model: Any, inputs: dict[str, torch.Tensor], batch_size: int) -> tuple[Any, Any]:
+    def _logps(
+        self, model: Any, inputs: dict[str, torch.Tensor], problems: Sequence[int], batch_size: int
+    ) -> tuple[Any, Any]:
+        if not self.pictured:
+            return self._logps_of(model, inputs, batch_size)
+        parts = []
+        for start in range(0, len(problems), batch_size):
+            rows = {name: values[start : start + batch_size] for name, values in inputs.items()}
+            pixels = self._pixels(problems[start : start + batch_size], rows)
+            parts.append(self._logps_of(model, rows, batch_size, **pixels))
+        logps, entropies = (torch.cat(found) for found in zip(*parts, strict=True))
+        return logps, entropies
+
+    def _logps_of(
+        self, model: Any, inputs: dict[str, torch.Tensor], batch_size: int, **pixels: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         logps, entropies, _ = self.trainer._get_per_token_logps_and_entropies(
             model,
             inputs["input_ids"],
@@ -168,8 +204,24 @@ class TrainerSampler:
             inputs["mask"].size(1),
             batch_size=batch_size,
             compute_entropy=True,
+            **pixels,
         )
         return logps, entropies
+
+    def _pixels(self, problems: Sequence[int], rows: dict[str, torch.Tensor]) -> dict[str, Any]:
+        """What scoring takes beside the tokens of rows that are scored in one piece."""
+        images, fields = self._pictures(problems)
+        width, new = rows["input_ids"].size(1), rows["mask"].size(1)
+        made = {}
+        for name, values in fields.items():
+            if name in PER_TOKEN:
+                made[name] = torch.tensor([[*[0] * (width - new - len(ids)), *ids, *[0] * new] for ids in values])
+            else:
+                made[name] = torch.as_tensor(np.array(values))
+        made = Trainer._prepare_inputs(self.trainer, made)
+        # In one piece: TRL would cut between sequences, and need not know where.
+        tiles = [len(made["pixel_values"]), *[0] * (len(problems) - 1)]
+        return {**made, "num_images": [len(shown) for shown in images], "num_tiles": tiles}
 
 
 def _round_seed(seed: int, number: int) -> int:

@@ -23,6 +23,7 @@ from offleash.callbacks.live_server import watch_server
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.errors import EngineError
 from offleash.eval.tasks import Task
+from offleash.eval.tasks.images import without_images
 
 __all__ = ["DIFFERENCE", "NOISE", "Noise", "Scores", "ServedWeights", "find_fault", "served_moved"]
 
@@ -180,7 +181,9 @@ class ServedWeights(TrainerCallback):
 def _sequences(trainer: Any, task: Task | None) -> list[list[int]]:
     """Per prompt, its last tokens and the first of its gold; no longer than a rollout, which the engine takes."""
     rows = trainer.train_dataset[:PROMPTS]
-    prompts, *_ = trainer._tokenize_prompts(rows["prompt"])
+    # An engine reads images from no log-probability request: of such prompts the text alone is compared.
+    texts = [without_images(prompt) for prompt in rows["prompt"]] if trainer._is_vlm else rows["prompt"]
+    prompts, *_ = trainer._tokenize_prompts(texts)
     problems = {problem.id: problem for problem in task.problems} if task is not None else {}
     completion_of = getattr(task, "gold_completion", lambda problem: None)
     length = min(TOKENS, trainer.args.max_completion_length - 1)
@@ -190,7 +193,7 @@ def _sequences(trainer: Any, task: Task | None) -> list[list[int]]:
         if problems:
             problem = problems[rows["problem_id"][i]]
             text = completion_of(problem) or problem.gold
-        gold = trainer.processing_class(text=text, add_special_tokens=False)["input_ids"]
+        gold = trainer._tokenizer(text=text, add_special_tokens=False)["input_ids"]
         found.append([*prompt[-TOKENS:], *gold[:length]])
     return found
 

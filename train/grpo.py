@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from accelerate import PartialState
 from datasets import Dataset
-from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainingArguments
+from transformers import PrinterCallback, ProgressCallback, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig, get_peft_config, get_quantization_config
 
@@ -26,7 +26,7 @@ from offleash.train.explorers import load_explorers
 from offleash.train.explorers.inert import inert_settings, updates_per_rollout
 from offleash.train.folder import TENSORBOARD, begin, find_start, why_ended
 from offleash.train.hub import push_final, repo_name
-from offleash.train.images import refuse_images
+from offleash.train.images import are_pictured, load_processor
 from offleash.train.launch import refuse_empty_copies, refuse_fallback
 from offleash.train.model_card import copy_card
 from offleash.train.precision import refuse_other_precision, refuse_rounded_updates
@@ -97,21 +97,12 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     """The trainer with a verifier as its reward, the explorers and the callbacks that the recipe asks for."""
     run, training, model = recipe
     train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
-    refuse_images(train_task)
-    refuse_images(probe_task)
+    pictured = are_pictured(train_task, probe_task)
     dataset = training_dataset(train_task)
     refuse_overlap(dataset, probe_task)
     _require_aligned_saves(recipe)
     _refuse_synced_reference(training)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model.model_name_or_path, revision=model.model_revision, padding_side="left", truncation_side="left"
-        )
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise ConfigError(f"cannot load the model {model.model_name_or_path!r}: {reason}") from error
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    processor = load_processor(model, pictured)
     training.model_init_kwargs = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
@@ -127,11 +118,11 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         explorers=load_explorers(run.explorers),
         args=training,
         train_dataset=dataset,
-        processing_class=tokenizer,
+        processing_class=processor,
         quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
     )
-    reward.end_token_ids = frozenset([*trainer.eos_token_ids, tokenizer.pad_token_id])
+    reward.end_token_ids = frozenset([*trainer.eos_token_ids, trainer._tokenizer.pad_token_id])
     _add_callbacks(trainer, recipe, train_task, probe_task)
     for line in inert_settings(training):
         trainer.accelerator.print(f"offleash: WARNING: {line}")

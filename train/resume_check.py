@@ -36,6 +36,7 @@ LAUNCH = "launch.json"
 FREE = {
     *("resume", "output_dir", "monitor_base_pools"),  # a folder may move; a base pool is known by its fingerprint
     *("local_rank", "ddp_timeout", "vllm_group_port", "vllm_gpu_memory_utilization"),  # the machine
+    "ddp_find_unused_parameters",  # TRL sets it for itself where prompts hold images
     *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers", "dataloader_prefetch_factor"),
     *("disable_tqdm", "report_to", "run_name", "project", "rollout_metrics"),  # what is seen
     *("save_strategy", "save_steps", "save_total_limit", "push_to_hub"),  # what is kept and published

@@ -20,9 +20,11 @@ from trl.trainer.utils import get_config_model_id, nanstd
 
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.eval.tasks.images import with_pictures
 from offleash.train.explorers import Explorer, Rollouts, Tokens, all_right
 from offleash.train.explorers.chain import overrides, require_chain
 from offleash.train.hub import model_only
+from offleash.train.images import MODEL_INPUTS
 from offleash.train.model_card import add_support, base_name, name_base
 from offleash.train.rewards import VerifierReward
 
@@ -55,6 +57,10 @@ class ExploringTrainer(GRPOTrainer):
     def _scored(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._local_ids = [row["problem_id"] for row in inputs]
         self._outside = [False] * len(inputs)
+        if self._is_vlm:
+            prompts = {row["problem_id"]: row["prompt"] for row in inputs}
+            pictured = {problem_id: with_pictures(prompt) for problem_id, prompt in prompts.items()}
+            inputs = [{**row, "prompt": pictured[row["problem_id"]]} for row in inputs]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         return output
 
@@ -145,6 +151,7 @@ class ExploringTrainer(GRPOTrainer):
             mask,
             output["completion_ids"].size(1),
             batch_size=self.args.per_device_train_batch_size,
+            **{key: output[key] for key in MODEL_INPUTS if key in output},
         )[0]
         return logps
 
@@ -273,6 +280,23 @@ class ExploringTrainer(GRPOTrainer):
             state = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
             write_whole(folder / "entropy_ctrl_state.json", json.dumps(state).encode())
         super()._save_checkpoint(model, trial)
+
+    def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
+        self._resumed_from = checkpoint
+        super()._load_from_checkpoint(checkpoint, model)
+
+    def _issue_warnings_after_load(self, loaded: Any) -> None:
+        """The files of some models, vision-language ones among them, name the weights otherwise than the model does.
+
+        The Trainer then warns that all keys are missing, and would continue with the weights of step 0.
+        """
+        missing = set(loaded.missing_keys) - {
+            *self.model.all_tied_weights_keys,
+            *(self.model._keys_to_ignore_on_save or ()),
+        }
+        if missing or loaded.unexpected_keys:
+            stored = type(self.model).from_pretrained(self._resumed_from, dtype=self.model.dtype)
+            self.model.load_state_dict(stored.state_dict())
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

@@ -1,5 +1,6 @@
 """The published configs of the models in the shipped recipes, so that they can be looked over without a hub."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,9 @@ def model_folder(published: dict[str, tuple[Any, int]], tmp_path: Path) -> Calla
         published[name][0].save_pretrained(folder)
         for file in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(LAB / file, folder / file)
+        if "-VL-" in name:
+            kinds = {"image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor"}
+            (folder / "preprocessor_config.json").write_text(json.dumps(kinds))
         return folder
 
     return make

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoTokenizer
 from offleash.callbacks.support import refuse_overlap
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.eval.tasks import TASKS, Task, load_task
+from offleash.eval.tasks.images import has_images, with_pictures
 from offleash.eval.tasks.rows import Benchmark
 from offleash.eval.verify.golds import check_golds
 from offleash.train.config import Recipe, load_recipe_elsewhere
@@ -29,7 +30,7 @@ from offleash.train.explorers import load_explorers
 from offleash.train.forecast import MONITOR_CACHE, Forecast, Machines, forecast
 from offleash.train.grpo import training_dataset
 from offleash.train.hardware import GIB, GPUS, find_device
-from offleash.train.images import refuse_images
+from offleash.train.images import are_pictured, load_processor
 from offleash.train.memory import Sharding
 from offleash.train.model_size import AdapterSize, ModelSize, measure_model
 from offleash.train.precision import rounds_away
@@ -50,7 +51,7 @@ def main(words: list[str]) -> int:
     _explorers(recipe, problems)
     tasks = _tasks(recipe, problems)
     model, tokenizer = _model(recipe, problems)
-    longest, mean = _prompt_lengths(recipe, tasks, tokenizer, options.prompt_tokens)
+    longest, mean = _prompt_lengths(recipe, tasks, tokenizer, options.prompt_tokens, problems)
     if model is not None:
         if tasks is not None and tokenizer is not None:
             _contexts(recipe, model, longest, problems)
@@ -140,8 +141,8 @@ def _tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:
         return None
     print(f"tasks     {len(train.problems):,} training and {len(probe.problems):,} probe problems")
     try:
+        are_pictured(train, probe)
         for task in (train, probe):
-            refuse_images(task)
             _require_golds(run.task, task)
         if run.monitor_every:
             refuse_overlap(training_dataset(train), probe)
@@ -211,15 +212,34 @@ def _adapter(recipe: Recipe) -> AdapterSize | None:
     return AdapterSize(chosen.lora_r, chosen.lora_target_modules or ("q_proj", "v_proj"))
 
 
-def _prompt_lengths(recipe: Recipe, tasks: tuple[Task, Task] | None, tokenizer: Any, assumed: int) -> tuple[int, float]:
+def _prompt_lengths(
+    recipe: Recipe, tasks: tuple[Task, Task] | None, tokenizer: Any, assumed: int, found: list[str]
+) -> tuple[int, float]:
     """Longest and mean prompt, in tokens."""
     if tasks is None or tokenizer is None:
         print(f"prompts   assumed to have {assumed} tokens (--prompt-tokens)")
         return assumed, float(assumed)
-    sizes = [_tokens(tokenizer, problem.prompt) for task in tasks for problem in task.problems[:PROMPTS]]
+    problems = [problem for task in tasks for problem in task.problems[:PROMPTS]]
+    if any(map(has_images, problems)):
+        try:
+            processor = load_processor(recipe.model, pictured=True)
+        except ConfigError as error:
+            print(f"prompts   assumed to have {assumed} tokens, images included (--prompt-tokens): {error}")
+            if not isinstance(error.__cause__, ImportError):  # what this machine lacks, another may have
+                found.append(str(error))
+            return assumed, float(assumed)
+        sizes = [_tokens_with_images(processor, problem.prompt) for problem in problems]
+    else:
+        sizes = [_tokens(tokenizer, problem.prompt) for problem in problems]
     longest, mean = max(sizes), sum(sizes) / len(sizes)
-    print(f"prompts   {mean:.0f} tokens on average, at most {longest}, of {len(sizes)} looked at (images not counted)")
+    print(f"prompts   {mean:.0f} tokens on average, at most {longest}, of {len(sizes)} looked at")
     return longest, mean
+
+
+def _tokens_with_images(processor: Any, prompt: Any) -> int:
+    shown = [with_pictures(prompt)]
+    made = processor.apply_chat_template(shown, add_generation_prompt=True, tokenize=True, return_dict=True)
+    return len(made["input_ids"][0])
 
 
 def _tokens(tokenizer: Any, prompt: str | list[dict[str, Any]]) -> int:

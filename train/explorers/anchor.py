@@ -26,6 +26,7 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights
 from offleash.train.explorers.divergence import DIVERGENCES
+from offleash.train.images import refuse_pictures
 
 __all__ = ["Anchor"]
 
@@ -70,6 +71,7 @@ class Anchor(Explorer):
 
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
+        refuse_pictures(trainer, "anchor")
         self.base = FrozenBase(trainer)
         trainer.add_callback(AtBegin(self.prepare))
 

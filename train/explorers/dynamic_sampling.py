@@ -25,6 +25,7 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explored, Explorer
 from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.explorers.joining import ITEMS, joined, rows_of
+from offleash.train.images import refuse_pictures
 
 __all__ = ["DynamicSampling", "choose_groups", "further_rows", "is_mixed", "rollouts"]
 
@@ -50,6 +51,7 @@ class DynamicSampling(Explorer):
 
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
+        refuse_pictures(trainer, "dynamic_sampling")
         if not hasattr(trainer.train_dataset, "__len__"):
             raise ConfigError("explorer dynamic_sampling needs a dataset that can be indexed, not a streamed one")
         self.problem_ids = list(trainer.train_dataset["problem_id"])
