@@ -9,7 +9,7 @@ from offleash.eval.report.tables import Table
 from offleash.train.variants.analysis import REFERENCES, Analysis, VariantResult
 from offleash.train.variants.overlays import CONTROL_OF, PLAIN
 from offleash.train.variants.results import METRICS, Measured, Sweep
-from offleash.train.variants.significance import Difference
+from offleash.train.variants.significance import ALPHA, Difference, t_quantile
 
 __all__ = ["MEANINGS", "name_of", "notes", "summary", "tables"]
 
@@ -17,6 +17,7 @@ LEADING = ("pass_at_1", "nscr", "srr", "ndr", "sds")
 PROBLEMS = ("problem_nscr", "problem_srr", "problem_ndr", "problem_sds")
 SAMPLES = ("pass_at_top", "distinct_correct", "answer_entropy", "token_entropy")
 RATES = ("no_answer", "truncated", "failed")
+MANY_SEEDS = 8
 COMPARED = (*LEADING[2:], "distinct_correct", "answer_entropy", "token_entropy")
 
 MEANINGS = (
@@ -46,8 +47,22 @@ def summary(analysis: Analysis) -> tuple[str, ...]:
     return (
         f"{len(better)} of {len(tested)} variants better than plain and the controls{_named(better)}; "
         f"{len(escapes)} with NSCR of 0 or more at a pass@1 no worse{_named(escapes)}. "
-        f"`better` is corrected for {analysis.family} variant{'' if analysis.family == 1 else 's'}.",
+        f"`better` is corrected for {analysis.family} variant{'' if analysis.family == 1 else 's'}"
+        f"{_power(analysis, max((len(v.seeds) for v in tested), default=0))}.",
     )
+
+
+def _power(analysis: Analysis, seeds: int) -> str:
+    """How large a difference between pairs must be for the smallest p of the family to pass Holm's correction."""
+    if seeds < 2:
+        return ""
+
+    def needed(n: int) -> float:
+        return t_quantile(1 - ALPHA / 2 / analysis.family, n - 1) / math.sqrt(n)
+
+    told = f": with {seeds} seeds a mean difference must be {needed(seeds):.1f} of its standard deviations to count"
+    more = MANY_SEEDS
+    return told if seeds >= more else f"{told}, with {more} seeds {needed(more):.1f} (more seeds of a few are enough)"
 
 
 def notes(sweep: Sweep, analysis: Analysis) -> tuple[str, ...]:

@@ -2,16 +2,18 @@
 
 import json
 import math
+import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from offleash.eval.report.numbers import estimate, share
 from offleash.train.variants.analysis import analyse
 from offleash.train.variants.record import json_report
 from offleash.train.variants.report import html_report, markdown_report, text_report
-from offleash.train.variants.results import METRICS
-from offleash.train.variants.tables import tables
+from offleash.train.variants.results import METRICS, Measured
+from offleash.train.variants.tables import summary, tables
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +106,24 @@ def test_json_has_the_documented_keys_and_no_nan(full_sweep, analysis):
     assert len(record["runs"]) == 21
     assert record["runs"][0]["rollouts"] == 51200
     assert record["runs"][0]["steps"] == [0, 50, 100]
+
+
+@pytest.mark.parametrize(("seeds", "family"), [(3, 22), (8, 22), (5, 1)])
+def test_the_difference_that_is_said_to_be_needed_is_the_one_that_just_passes(seeds, family):
+    def analysis(times):
+        """A variant that is that many standard deviations above plain and the controls, among so many others."""
+        spread = [i - (seeds - 1) / 2 for i in range(seeds)]
+        scale = 0.01 / float(np.std(spread, ddof=1))
+        runs = []
+        for name, shift in (("plain", 0), ("placebo", 0), ("low_lr", 0), ("good", times * 0.01)):
+            for seed in range(seeds):
+                nscr = -0.5 + shift + (scale * spread[seed] if name == "good" else 0)
+                passed = 0.6 + 1e-4 * seed if name == "good" else 0.5
+                last = {"pass_at_1": passed, "nscr": nscr}
+                runs.append(Measured(name, seed, (0, 100), ({"pass_at_1": 0.3, "nscr": 0.0}, last)))
+        return analyse(runs, tried=[f"other{i}" for i in range(family - 1)])
+
+    (told,) = summary(analysis(1))
+    needed = float(re.search(rf"with {seeds} seeds a mean difference must be ([\d.]+) of its", told)[1])
+    verdicts = [analysis(needed + off).variants[-1].verdict.word for off in (-0.06, 0.06)]
+    assert verdicts == ["no", "better"]
