@@ -91,7 +91,7 @@ class PoolFiller:
             task=self.task.name,
             task_version=self.task.version,
             problems=problems_fingerprint(self.task.problems),
-            template=template_fingerprint(trainer._tokenizer),
+            template=template_fingerprint(trainer.processing_class),
             model=model,
             revision=revision,
             weights=weights,

@@ -133,7 +133,7 @@ class TrainerSampler:
         size = blocks[0].size
         problems = [block.problem for block in blocks for _ in range(size)]
         prompts = [self.prompt_ids[problem] for problem in problems]
-        images, fields = self._pictures(problems) if self.pictured else (None, {})
+        images, fields = self._shown(problems)
         completions, _ = self.trainer._generate_single_turn(prompts, images, fields, num_generations=size)
         texts = self.decode(completions, skip_special_tokens=True)
         slots = [(block.problem, block.start + i) for block in blocks for i in range(size)]
@@ -142,11 +142,24 @@ class TrainerSampler:
             for (problem, index), text, ids in zip(slots, texts, completions, strict=True)
         ]
 
+    def _shown(self, problems: Sequence[int]) -> tuple[list[Any] | None, dict[str, Any]]:
+        """What TRL's generation takes beside the tokens; vLLM makes pixels of images itself."""
+        if not self.pictured:
+            return None, {}
+        if not self.trainer.use_vllm:
+            return self._pictures(problems)
+        images = {problem: self._images(problem) for problem in set(problems)}
+        return [images[problem] for problem in problems], {}
+
     def _pictures(self, problems: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
         """Of each problem its images, and of all together what the model takes them as."""
         prompts = {problem: with_pictures(self.prompts[problem]) for problem in set(problems)}
         _, images, fields = self.trainer._tokenize_prompts([prompts[problem] for problem in problems])
         return images, fields
+
+    def _images(self, problem: int) -> list[Any]:
+        messages: Any = with_pictures(self.prompts[problem])
+        return [part["image"] for message in messages for part in message["content"] if part["type"] == "image"]
 
     def _score(self, local: list[tuple[Draw, list[int]]], from_base: bool) -> None:
         """Fill in log-probability, mean token entropy and the base's log-probability, by teacher forcing."""

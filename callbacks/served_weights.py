@@ -104,6 +104,8 @@ class ServedWeights(TrainerCallback):
         self.trainer, self.generation = trainer, trainer.vllm_generation
         self.trackers = Trackers(trainer)
         self.ids = _sequences(trainer, task)
+        if trainer._is_vlm:
+            trainer.accelerator.print("offleash: vLLM's weights are checked on text: a vision tower is not compared")
         self.differences: list[float] = []
         self._noise: Noise | None = None
         self._moved_at: Scores | None = None
@@ -181,7 +183,7 @@ class ServedWeights(TrainerCallback):
 def _sequences(trainer: Any, task: Task | None) -> list[list[int]]:
     """Per prompt, its last tokens and the first of its gold; no longer than a rollout, which the engine takes."""
     rows = trainer.train_dataset[:PROMPTS]
-    # An engine reads images from no log-probability request: of such prompts the text alone is compared.
+    # Of prompts with images the text alone is compared.
     texts = [without_images(prompt) for prompt in rows["prompt"]] if trainer._is_vlm else rows["prompt"]
     prompts, *_ = trainer._tokenize_prompts(texts)
     problems = {problem.id: problem for problem in task.problems} if task is not None else {}

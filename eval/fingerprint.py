@@ -44,7 +44,7 @@ def problems_fingerprint(problems: Iterable[Problem]) -> str:
 
 
 def template_fingerprint(tokenizer: Any) -> str:
-    """Over what turns messages into token ids: vocabulary, merges, normalisers, special tokens, chat template.
+    """Over what turns messages into token ids, and images into pixels: vocabulary, merges, special tokens, templates.
 
     Takes a tokenizer or a processor holding one. Left out, because they change with use and not with the text: the
     truncation and padding a call leaves behind in a fast tokenizer, and the pad token, which trainers set.
@@ -53,6 +53,8 @@ def template_fingerprint(tokenizer: Any) -> str:
     template = getattr(tokenizer, "chat_template", None) or getattr(inner, "chat_template", None)
     special = {name: str(token) for name, token in inner.special_tokens_map.items() if name != "pad_token"}
     content = {"tokenizer": _tokenizer_content(inner), "chat_template": template, "special_tokens": special}
+    if (pictures := getattr(tokenizer, "image_processor", None)) is not None:
+        content["image_processor"] = json.loads(pictures.to_json_string())
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 

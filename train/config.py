@@ -8,6 +8,8 @@ numbers stay whole.
 
 import difflib
 import json
+import math
+from argparse import ArgumentTypeError
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -25,11 +27,13 @@ from offleash.train.explorers.choice import explorer_mapping, take_explorers
 
 __all__ = [
     *("LAB_MODEL", "Recipe", "RunConfig"),
-    *("find_recipe", "load_recipe", "load_recipe_elsewhere", "resolved", "save_resolved"),
+    *("find_recipe", "flag_name", "load_recipe", "load_recipe_elsewhere", "resolved", "save_resolved"),
 ]
 
 LAB_MODEL = "lab"
 RECIPES = Path(offleash.recipes.__path__[0])
+CADENCE = ("max_steps", "monitor_every", "save_steps", "warmup_steps")
+"""Keys that count steps."""
 
 
 @dataclass
@@ -140,17 +144,19 @@ def load_recipe(args: Sequence[str]) -> Recipe:
     known = {action.dest for action in parser._actions}
     names, args = _take("--config", args)
     values: dict[str, Any] = {}
-    times: dict[str, Any] = {}
+    times: dict[str, float] = {}
     for path in map(find_recipe, names):
         read = _read_yaml(path)
         factors = _mapping("times", read.pop("times", None))
         _refuse_unknown({*read, *factors} - (known - {"config", "help"}), known, f"in {path}")
         values |= read
-        times |= factors
+        for key, factor in factors.items():
+            times[key] = _number(key, float, factor) * times.get(key, 1.0)
     for key, factor in times.items():
         flags, args = _take(f"--{key}", args)
         given = flags[-1] if flags else values.get(key, parser.get_default(key))
-        values[key] = _scaled(key, given, factor)
+        kind = next(action.type for action in parser._actions if action.dest == key)
+        values[key] = _scaled(key, kind, given, factor)
     explorers, args = take_explorers(args, values.get("explorer"))
     if explorers:
         values["explorer"] = explorers
@@ -205,33 +211,48 @@ def save_resolved(recipe: Recipe, path: Path) -> None:
 
 
 def _take(flag: str, args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The values of every `flag X` or `flag=X`, and the other words."""
+    """The values of every `flag X` or `flag=X`, with hyphens or underscores in it, and the other words."""
     found, rest = [], []
     words = iter(args)
     for word in words:
-        if word == flag:
-            value = next(words, None)
-            if value is None:
-                raise ConfigError(f"{flag} needs a value")
-            found.append(value)
-        elif word.startswith(f"{flag}="):
-            found.append(word.removeprefix(f"{flag}="))
-        else:
+        name, equals, value = word.partition("=")
+        if flag_name(name) != flag:
             rest.append(word)
+        elif equals:
+            found.append(value)
+        elif (following := next(words, None)) is not None:
+            found.append(following)
+        else:
+            raise ConfigError(f"{flag} needs a value")
     return found, rest
 
 
-def _scaled(key: str, value: Any, factor: Any) -> float:
-    """A whole number stays whole, and does not become 0."""
+def flag_name(word: str) -> str:
+    """`--max-steps` is `--max_steps`."""
+    return f"--{word[2:].replace('-', '_')}" if word.startswith("--") else word
+
+
+def _scaled(key: str, kind: Any, value: Any, factor: float) -> float:
+    """A whole number stays whole: steps are rounded up, anything else must come out even."""
+    number = _number(key, kind, value)
+    if number < 0 or not factor > 0:
+        raise ConfigError(f"times: {key} is {value!r} here, and {factor:g} times that has no meaning: set {key} first")
+    scaled = number * factor
+    if key in CADENCE:
+        return number if number < 1 else math.ceil(scaled)  # below 1 it is off, or a share of the run
+    if isinstance(number, int) and scaled != int(scaled):
+        raise ConfigError(f"times: {factor:g} x {key} ({number}) is no whole number: change {key}, or leave this out")
+    return int(scaled) if isinstance(number, int) else scaled
+
+
+def _number(key: str, kind: Any, value: Any) -> float:
     try:
-        number = float(value)
-        scaled = number * float(factor)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"times: {key} is {value!r}, which cannot be multiplied by {factor!r}") from error
-    if number < 0 or float(factor) <= 0 or isinstance(value, bool):
-        raise ConfigError(f"times: {key} is {value!r} here, and {factor!r} times that has no meaning: set {key} first")
-    is_whole = isinstance(value, int) or str(value).isdecimal()
-    return max(round(scaled), min(int(number), 1)) if is_whole else scaled
+        number = kind(str(value))
+    except (TypeError, ValueError, ArgumentTypeError):
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ConfigError(f"times: {key} is {value!r}, which cannot be multiplied")
+    return number
 
 
 def find_recipe(name: str) -> Path:

@@ -19,6 +19,7 @@ from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.tasks import Task, load_task
+from offleash.eval.tasks.images import as_parts
 from offleash.train.checkpoints import export_final
 from offleash.train.config import Recipe
 from offleash.train.console import ProgressBar
@@ -26,7 +27,7 @@ from offleash.train.explorers import load_explorers
 from offleash.train.explorers.inert import inert_settings, updates_per_rollout
 from offleash.train.folder import TENSORBOARD, begin, find_start, why_ended
 from offleash.train.hub import push_final, repo_name
-from offleash.train.images import are_pictured, load_processor
+from offleash.train.images import are_pictured, hide_image_token, load_processor, refuse_text_only
 from offleash.train.launch import refuse_empty_copies, refuse_fallback
 from offleash.train.model_card import copy_card
 from offleash.train.precision import refuse_other_precision, refuse_rounded_updates
@@ -97,8 +98,10 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     """The trainer with a verifier as its reward, the explorers and the callbacks that the recipe asks for."""
     run, training, model = recipe
     train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
-    pictured = are_pictured(train_task, probe_task)
-    dataset = training_dataset(train_task)
+    pictured, explorers = are_pictured(train_task, probe_task), load_explorers(run.explorers)
+    if pictured:
+        refuse_text_only(explorers)
+    dataset = training_dataset(train_task, pictured)
     refuse_overlap(dataset, probe_task)
     _require_aligned_saves(recipe)
     _refuse_synced_reference(training)
@@ -115,7 +118,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     trainer = ExploringTrainer(
         model=model.model_name_or_path,
         reward=reward,
-        explorers=load_explorers(run.explorers),
+        explorers=explorers,
         args=training,
         train_dataset=dataset,
         processing_class=processor,
@@ -123,6 +126,8 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         peft_config=get_peft_config(model),
     )
     reward.end_token_ids = frozenset([*trainer.eos_token_ids, trainer._tokenizer.pad_token_id])
+    if pictured:
+        hide_image_token(trainer)
     _add_callbacks(trainer, recipe, train_task, probe_task)
     for line in inert_settings(training):
         trainer.accelerator.print(f"offleash: WARNING: {line}")
@@ -155,9 +160,11 @@ def _refuse_synced_reference(training: GRPOConfig) -> None:
         )
 
 
-def training_dataset(task: Task) -> Dataset:
+def training_dataset(task: Task, pictured: bool = False) -> Dataset:
     """The columns TRL needs: the prompt, and the id by which the reward finds the problem again."""
-    return Dataset.from_list([{"prompt": problem.prompt, "problem_id": problem.id} for problem in task.problems])
+    prompts = [as_parts(p.prompt) if pictured else p.prompt for p in task.problems]  # a column is text or parts
+    ids = [problem.id for problem in task.problems]
+    return Dataset.from_list([{"prompt": p, "problem_id": i} for p, i in zip(prompts, ids, strict=True)])
 
 
 def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, probe_task: Task) -> None:

@@ -1,5 +1,6 @@
 """Training on prompts with images: the model's processor in place of its tokenizer, and what does not go with it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import AutoProcessor, AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
@@ -7,9 +8,10 @@ from trl import ModelConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import Task
-from offleash.eval.tasks.images import has_images
+from offleash.eval.tasks.images import has_images, with_pictures
+from offleash.train.explorers import Explorer
 
-__all__ = ["MODEL_INPUTS", "are_pictured", "load_processor", "refuse_pictures"]
+__all__ = ["MODEL_INPUTS", "are_pictured", "hide_image_token", "load_processor", "refuse_text_only"]
 
 MODEL_INPUTS = (
     *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles"),
@@ -19,13 +21,22 @@ MODEL_INPUTS = (
 
 
 def are_pictured(*tasks: Task) -> bool:
-    """Whether the prompts hold images; ConfigError if only some of them do, which processors do not take together."""
+    """Whether the prompts hold images.
+
+    ConfigError if only some of them do, which processors do not take together, or if one of them cannot be read.
+    """
     held = [has_images(problem) for task in tasks for problem in task.problems]
     if any(held) and not all(held):
         raise ConfigError(
             f"{sum(held)} of {len(held)} training and probe prompts hold images: train on problems that all do, or on "
             "problems of text"
         )
+    for task in tasks:
+        for problem in task.problems if any(held) else ():
+            try:
+                with_pictures(problem.prompt)
+            except ConfigError as error:
+                raise ConfigError(f"problem {problem.id!r} of task {task.name!r}: {error}") from error
     return any(held)
 
 
@@ -46,7 +57,19 @@ def load_processor(model: ModelConfig, pictured: bool) -> PreTrainedTokenizerBas
     return found
 
 
-def refuse_pictures(trainer: Any, explorer: str) -> None:
-    """For explorers that put batches together themselves."""
-    if are_pictured(trainer.verifier.task):
-        raise ConfigError(f"explorer {explorer} works on prompts of text, and these hold images: leave it out")
+def refuse_text_only(explorers: Sequence[Explorer]) -> None:
+    for explorer in explorers:
+        if explorer.text_only:
+            raise ConfigError(
+                f"explorer {type(explorer).__name__} works on prompts of text, and these hold images: leave it out"
+            )
+
+
+def hide_image_token(trainer: Any) -> None:
+    """Under vLLM: one that is drawn has no picture, and the model stops at it. Without vLLM TRL sees to it itself."""
+    if trainer.use_vllm:
+        kept = trainer.vllm_generation.generation_kwargs
+        trainer.vllm_generation.generation_kwargs = {
+            "logit_bias": {trainer.model.config.image_token_id: -100.0},
+            **kept,
+        }

@@ -46,6 +46,8 @@ class ExploringTrainer(GRPOTrainer):
             explorer.attach(self)
         self.add_callback(AfterStep(self))
 
+    _resumed_from: str | None = None
+
     # Rollouts
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -283,19 +285,31 @@ class ExploringTrainer(GRPOTrainer):
 
     def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
         self._resumed_from = checkpoint
-        super()._load_from_checkpoint(checkpoint, model)
+        try:
+            super()._load_from_checkpoint(checkpoint, model)
+        finally:
+            self._resumed_from = None
 
     def _issue_warnings_after_load(self, loaded: Any) -> None:
         """The files of some models, vision-language ones among them, name the weights otherwise than the model does.
 
         The Trainer then warns that all keys are missing, and would continue with the weights of step 0.
         """
+        if self._resumed_from is None:
+            super()._issue_warnings_after_load(loaded)
+            return
         missing = set(loaded.missing_keys) - {
             *self.model.all_tied_weights_keys,
             *(self.model._keys_to_ignore_on_save or ()),
         }
         if missing or loaded.unexpected_keys:
-            stored = type(self.model).from_pretrained(self._resumed_from, dtype=self.model.dtype)
+            load = type(self.model).from_pretrained
+            stored, info = load(self._resumed_from, dtype=torch.float32, output_loading_info=True)
+            if lacking := sorted(info["missing_keys"]):
+                raise ConfigError(
+                    f"{self._resumed_from} lacks {len(lacking)} weights of this model ({', '.join(lacking[:3])}): "
+                    "resume from another checkpoint"
+                )
             self.model.load_state_dict(stored.state_dict())
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

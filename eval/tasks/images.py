@@ -1,7 +1,6 @@
 """Images in prompts: data URLs, as a task must have them, and the pictures that a model's processor takes."""
 
 import base64
-import binascii
 import hashlib
 import io
 import json
@@ -11,7 +10,7 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks.base import Problem
 
-__all__ = ["has_images", "picture_key", "with_pictures", "without_images"]
+__all__ = ["as_parts", "has_images", "picture_key", "with_pictures", "without_images"]
 
 Messages = list[dict[str, Any]]
 SOURCE = "offleash.source"
@@ -19,8 +18,19 @@ SOURCE = "offleash.source"
 
 
 def has_images(problem: Problem) -> bool:
-    contents = [] if isinstance(problem.prompt, str) else [message["content"] for message in problem.prompt]
-    return any(part["type"] != "text" for parts in contents if not isinstance(parts, str) for part in parts)
+    kinds = {part["type"] for part in _all_parts(problem.prompt)}
+    if strange := sorted(kinds - {"text", "image_url"}):
+        raise ConfigError(f"problem {problem.id!r}: a part of a prompt is text or image_url, got {', '.join(strange)}")
+    return "image_url" in kinds
+
+
+def as_parts(prompt: str | Messages) -> str | Messages:
+    """The messages with every content as a list of parts."""
+    return (
+        prompt
+        if isinstance(prompt, str)
+        else [{**message, "content": list(_parts(message["content"]))} for message in prompt]
+    )
 
 
 def with_pictures(prompt: str | Messages) -> str | Messages:
@@ -28,9 +38,7 @@ def with_pictures(prompt: str | Messages) -> str | Messages:
 
     A prompt that has none stays as it is.
     """
-    if isinstance(prompt, str) or not any(
-        part["type"] == "image_url" for message in prompt for part in _parts(message["content"])
-    ):
+    if isinstance(prompt, str) or all(part["type"] != "image_url" for part in _all_parts(prompt)):
         return prompt
     return [{**message, "content": [_picture(part) for part in _parts(message["content"])]} for message in prompt]
 
@@ -59,6 +67,12 @@ def _digest(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()
 
 
+def _all_parts(prompt: str | Messages) -> Iterator[dict[str, Any]]:
+    if not isinstance(prompt, str):
+        for message in prompt:
+            yield from _parts(message["content"])
+
+
 def _parts(content: str | list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
@@ -69,15 +83,32 @@ def _parts(content: str | list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _picture(part: dict[str, Any]) -> dict[str, Any]:
     if part["type"] != "image_url":
         return part
-    from PIL import Image, UnidentifiedImageError
-
     url = str(part["image_url"]["url"])
-    start, _, data = url.partition(";base64,")
-    if not start.startswith("data:") or not data:
-        raise ConfigError(f"an image of a prompt must be a data URL (nothing is fetched), got {url[:60]!r}")
-    try:
-        picture = Image.open(io.BytesIO(base64.b64decode(data, validate=True))).convert("RGB")
-    except (binascii.Error, UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
-        raise ConfigError(f"an image of a prompt cannot be read: {error}") from error
+    start, _, data = url.partition(",")
+    if not (start.lower().startswith("data:") and start.lower().endswith(";base64")):
+        raise ConfigError(f"an image of a prompt must be a data URL in base64 (nothing is fetched), got {url[:60]!r}")
+    picture = _decoded(data.strip())
     picture.info[SOURCE] = _digest(url)
     return {"type": "image", "image": picture}
+
+
+def _decoded(data: str) -> Any:
+    """RGB, the right way up, on white where it is transparent, as servers show it."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        picture: Any = Image.open(io.BytesIO(base64.b64decode(data, validate=True)))
+        picture.load()
+    except UnidentifiedImageError as error:
+        raise ConfigError("an image of a prompt cannot be read: it is of no known format") from error
+    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ConfigError(f"an image of a prompt cannot be read: {error}") from error
+    picture = ImageOps.exif_transpose(picture)
+    if picture.mode.startswith("I"):  # 16 bits of grey
+        picture = picture.point(lambda value: value / 256).convert("L")
+    if not picture.has_transparency_data:
+        return picture.convert("RGB")
+    picture = picture.convert("RGBA")
+    ground = Image.new("RGBA", picture.size, "white")
+    ground.alpha_composite(picture)
+    return ground.convert("RGB")

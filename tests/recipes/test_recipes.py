@@ -59,13 +59,18 @@ def test_a_recipe_for_a_real_model_uses_vllm_beside_the_trainer_in_bf16_and_quot
     assert f"offleash check models/{path.stem} " in header(path)
 
 
+PNG = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+
+
 def local_rows(task: str, folder: Path) -> tuple[str, str]:
     """A training and a probe file of a task's published schema, instead of the hub's."""
     made = []
     for name, first in (("train", 0), ("probe", 50)):
         rows = [{"problem": f"What is {i} + 1?", "answer": f"{i + 1}"} for i in range(first, first + 50)]
         if task == "mathvision":
-            image = {"decoded_image": "data:image/png;base64,", "options": [], "level": 1, "subject": "algebra"}
+            image = {"decoded_image": PNG, "options": [], "level": 1, "subject": "algebra"}
             rows = [{"id": f"{r['answer']}", "question": r["problem"], "answer": r["answer"], **image} for r in rows]
         path = folder / f"{name}.jsonl"
         path.write_text("\n".join(map(json.dumps, rows)))

@@ -108,8 +108,14 @@ def test_a_file_over_another_multiplies_whatever_files_and_flags_say(tmp_path):
 
     assert scaled() == (18, pytest.approx(3e-5), 4, 0.5)
     assert scaled("--max_steps", "50", "--learning_rate=1e-3") == (100, pytest.approx(3e-4), 4, 0.5)
+    assert scaled("--max-steps", "50", "--learning-rate=1", "--temperature", "1") == (100, pytest.approx(0.3), 4, 0.5)
+    over.write_text(yaml.safe_dump({"times": {"max_steps": 0.5, "save_steps": 0.5, "warmup_steps": 0.5}}))
+    halves = load_recipe([*files, "--save_steps", "25"]).training
+    assert (halves.max_steps, halves.save_steps, halves.warmup_steps) == (5, 13, 0)  # steps are rounded up
+    assert load_recipe([*files, "--save_steps", "0.5"]).training.save_steps == 0.5  # a share of the run
+    assert load_recipe([*files, *files[2:]]).training.max_steps == 3  # a half of a half
     save_resolved(load_recipe(files), tmp_path / "resolved.yaml")
-    assert load_recipe(["--config", str(tmp_path / "resolved.yaml")]).training.max_steps == 18  # once
+    assert load_recipe(["--config", str(tmp_path / "resolved.yaml")]).training.max_steps == 5  # once
 
 
 @pytest.mark.parametrize(
@@ -117,7 +123,8 @@ def test_a_file_over_another_multiplies_whatever_files_and_flags_say(tmp_path):
     [
         ({"max_stepz": 2}, r"unknown key in .*max_stepz \(did you mean max_steps\?\)"),
         ({"max_steps": 2}, r"times: max_steps is -1 here"),  # the default: as many as the epochs have
-        ({"learning_rate": "much"}, r"cannot be multiplied by 'much'"),
+        ({"learning_rate": "much"}, r"learning_rate is 'much', which cannot be multiplied"),
+        ({"num_generations": 0.3}, r"0.3 x num_generations \(8\) is no whole number"),
         ({"learning_rate": -1}, r"-1 times that has no meaning"),
         ({"bf16": 2}, r"times: bf16 is"),
         ("twice", r"times must be JSON"),

@@ -18,7 +18,7 @@ import torch
 import yaml
 from transformers import AutoConfig, AutoTokenizer
 
-from offleash.callbacks.support import refuse_overlap
+from offleash.callbacks.overlap import refuse_shared
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.eval.tasks import TASKS, Task, load_task
 from offleash.eval.tasks.images import has_images, with_pictures
@@ -28,9 +28,8 @@ from offleash.train.config import Recipe, load_recipe_elsewhere
 from offleash.train.cost import EFFICIENCY, TRAFFIC, Lengths
 from offleash.train.explorers import load_explorers
 from offleash.train.forecast import MONITOR_CACHE, Forecast, Machines, forecast
-from offleash.train.grpo import training_dataset
 from offleash.train.hardware import GIB, GPUS, find_device
-from offleash.train.images import are_pictured, load_processor
+from offleash.train.images import are_pictured, load_processor, refuse_text_only
 from offleash.train.memory import Sharding
 from offleash.train.model_size import AdapterSize, ModelSize, measure_model
 from offleash.train.precision import rounds_away
@@ -141,11 +140,12 @@ def _tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:
         return None
     print(f"tasks     {len(train.problems):,} training and {len(probe.problems):,} probe problems")
     try:
-        are_pictured(train, probe)
+        if are_pictured(train, probe):
+            refuse_text_only(load_explorers(run.explorers))
         for task in (train, probe):
             _require_golds(run.task, task)
         if run.monitor_every:
-            refuse_overlap(training_dataset(train), probe)
+            refuse_shared([problem.prompt for problem in train.problems], probe)
     except OffleashError as error:
         problems.append(str(error))
     return train, probe
@@ -220,7 +220,8 @@ def _prompt_lengths(
         print(f"prompts   assumed to have {assumed} tokens (--prompt-tokens)")
         return assumed, float(assumed)
     problems = [problem for task in tasks for problem in task.problems[:PROMPTS]]
-    if any(map(has_images, problems)):
+    if all(map(has_images, problems)):
+        print("pixels    are not part of the estimates: about 5 KB for each patch of an image, for a batch of rollouts")
         try:
             processor = load_processor(recipe.model, pictured=True)
         except ConfigError as error:

@@ -26,7 +26,6 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights
 from offleash.train.explorers.divergence import DIVERGENCES
-from offleash.train.images import refuse_pictures
 
 __all__ = ["Anchor"]
 
@@ -46,6 +45,8 @@ class Anchor(Explorer):
     k: base samples of each.
     batch: rehearsal samples in a micro-batch, over all ranks; None takes a quarter of the rollouts in it.
     """
+
+    text_only = True
 
     def __init__(
         self,
@@ -71,7 +72,6 @@ class Anchor(Explorer):
 
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
-        refuse_pictures(trainer, "anchor")
         self.base = FrozenBase(trainer)
         trainer.add_callback(AtBegin(self.prepare))
 

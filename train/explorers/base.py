@@ -87,6 +87,8 @@ class Explorer:
     """Whether the KL reference is replaced during training; the monitor then keeps a base of its own."""
     replaces_advantages: ClassVar[bool] = False
     """Whether `advantages` computes them afresh from the true rewards. Only the first explorer with such a hook may."""
+    text_only: ClassVar[bool] = False
+    """Whether it puts batches together itself and knows of no images: refused where prompts hold some."""
     trainer: Any = None
 
     def require(self, training: GRPOConfig) -> None:

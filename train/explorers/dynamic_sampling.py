@@ -25,7 +25,6 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explored, Explorer
 from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.explorers.joining import ITEMS, joined, rows_of
-from offleash.train.images import refuse_pictures
 
 __all__ = ["DynamicSampling", "choose_groups", "further_rows", "is_mixed", "rollouts"]
 
@@ -35,9 +34,13 @@ FILE = "dynamic_sampling.json"
 class DynamicSampling(Explorer):
     """Args: max_batches drawn in a step; budget, the run ends at so many times the rollouts of max_steps batches."""
 
+    text_only = True
+
     def __init__(self, max_batches: int = 10, budget: float | None = None) -> None:
         if max_batches < 1:
             raise ConfigError(f"max_batches of explorer dynamic_sampling must be at least 1, got {max_batches}")
+        if budget is not None and not budget > 0:
+            raise ConfigError(f"budget of explorer dynamic_sampling must be above 0, got {budget}")
         self.max_batches, self.budget = max_batches, budget
         self.rollouts, self.batches, self.filled = 0, 0, 0.0
 
@@ -51,7 +54,6 @@ class DynamicSampling(Explorer):
 
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
-        refuse_pictures(trainer, "dynamic_sampling")
         if not hasattr(trainer.train_dataset, "__len__"):
             raise ConfigError("explorer dynamic_sampling needs a dataset that can be indexed, not a streamed one")
         self.problem_ids = list(trainer.train_dataset["problem_id"])

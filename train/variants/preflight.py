@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.train.config import Recipe, load_recipe_elsewhere
 from offleash.train.explorers import load_explorers
-from offleash.train.variants.overlays import PLAIN
+from offleash.train.explorers.inert import updates_per_rollout
+from offleash.train.variants.overlays import CONTROL_OF, PLAIN
 
 __all__ = ["ANY_PROCESSES", "require_controls", "require_loadable"]
 
@@ -38,4 +39,15 @@ def require_controls(recipes: Mapping[str, Recipe]) -> None:
             raise ConfigError(
                 f"the control {name} has {key} {ours:g}, which is not {'above' if side > 0 else 'below'} the recipe's "
                 f"{plain:g}: write an overlay of your own in a file {name}.yaml and name its path instead"
+            )
+    for name in ("two_updates", *(variant for variant, control in CONTROL_OF.items() if control == "two_updates")):
+        if name not in recipes:
+            continue
+        ours, plain = (updates_per_rollout(recipes[which].training) for which in (name, PLAIN))
+        if ours != 2 * plain:
+            raise ConfigError(
+                f"{name} has {ours} and not {2 * plain} updates per rollout under this recipe, where "
+                f"gradient_accumulation_steps is {recipes[PLAIN].training.gradient_accumulation_steps}: write an "
+                f"overlay of your own in a file {name}.yaml (half of gradient_accumulation_steps, the recipe's own "
+                "steps_per_generation) and name its path instead"
             )

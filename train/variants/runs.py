@@ -16,6 +16,7 @@ from typing import Any
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.train.config import flag_name
 from offleash.train.grpo import FINAL
 from offleash.train.variants.overlays import CONTROLS, Overlay, read_settings
 from offleash.train.variants.preflight import require_controls, require_loadable
@@ -68,10 +69,11 @@ def plan(
 
     Refuses what could not be trained by so many processes, and controls that are none under this base recipe.
     """
-    if taken := [word for word in extra if word.split("=")[0].split(".")[0] in (*OURS, "--explorer")]:
+    flags = [flag_name(word.partition("=")[0]) for word in extra]
+    if taken := [flag for flag in flags if flag.split(".")[0] in (*OURS, "--explorer")]:
         raise ConfigError(f"{', '.join(taken)} after `--`: the sweep itself decides that for each run")
     for overlay in overlays:
-        if both := [key for key in overlay.settings if any(word.split("=")[0] == f"--{key}" for word in extra)]:
+        if both := [key for key in overlay.settings if f"--{key}" in flags]:
             raise ConfigError(f"--{both[0]} after `--` would undo what the variant {overlay.name} sets: leave one out")
     settings = read_settings(base)
     if "explorer" in settings:

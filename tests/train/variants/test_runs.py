@@ -101,6 +101,8 @@ def test_changed_settings_are_refused_and_named(files):
         ("low_lr", "learning_rate: 1.0e-4\n", "low_lr has learning_rate 0.0001, which is not below the recipe's"),
         ("low_lr", "beta: 0.1\n", "low_lr has learning_rate 0.0001, which is not below"),
         ("high_lr", "learning_rate: 3.0e-5\n", "high_lr has learning_rate 3e-05, which is not above"),
+        ("two_updates", "steps_per_generation: 1\n", "two_updates has 1 and not 2 updates per rollout"),
+        ("clip_higher", "epsilon_high: 0.28\n", "clip_higher has 1 and not 2 updates .* a file clip_higher.yaml"),
         ("high_beta", "beta: 0.0\n", "high_beta has beta 0, which is not above .* a file high_beta.yaml"),
     ],
 )
