@@ -26,7 +26,6 @@ class ClipCov(Explorer):
         cov_bt = token_covariance(tokens)
         candidates_bt = (cov_bt > self.low) & (cov_bt < self.high) & ~self._is_clipped(tokens)
         out_bt = self._drawn(tokens, candidates_bt)
-        self.left_out = int(out_bt.sum())
         return torch.where(out_bt, 0.0, tokens.advantages_bt)
 
     def _drawn(self, tokens: Tokens, candidates_bt: torch.Tensor) -> torch.Tensor:
@@ -35,9 +34,10 @@ class ClipCov(Explorer):
         wanted = max(int(self.ratio * tokens_of_all), 1)
         random_bt = torch.where(candidates_bt, self._random(tokens), torch.inf)
         drawn = tokens.gather(random_bt[candidates_bt]).sort().values
-        if len(drawn) == 0:
+        self.left_out = min(wanted, len(drawn))  # on all ranks
+        if self.left_out == 0:
             return torch.zeros_like(candidates_bt)
-        return candidates_bt & (random_bt <= drawn[min(wanted, len(drawn)) - 1])
+        return candidates_bt & (random_bt <= drawn[self.left_out - 1])
 
     def _random(self, tokens: Tokens) -> torch.Tensor:
         """From a generator of its own, so that the training's random numbers stay what they are."""
