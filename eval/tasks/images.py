@@ -26,11 +26,9 @@ def has_images(problem: Problem) -> bool:
 
 def as_parts(prompt: str | Messages) -> str | Messages:
     """The messages with every content as a list of parts."""
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else [{**message, "content": list(_parts(message["content"]))} for message in prompt]
-    )
+    if isinstance(prompt, str):
+        return prompt
+    return [{**message, "content": list(_parts(message["content"]))} for message in prompt]
 
 
 def with_pictures(prompt: str | Messages) -> str | Messages:

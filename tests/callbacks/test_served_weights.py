@@ -14,6 +14,7 @@ import torch
 from offleash.callbacks.served_weights import DIFFERENCE, NOISE, Scores, ServedWeights, find_fault, served_moved
 from offleash.eval.errors import EngineError
 from offleash.eval.tasks import Problem, load_task
+from offleash.eval.tasks.countdown import Countdown
 
 TEXT = "3 7 25 = 46:25+3*7\n4 6 9 = 19:"
 TASK = load_task("countdown", split="train", n=64)
@@ -209,7 +210,7 @@ def test_what_is_scored_are_the_ends_of_the_prompts_and_their_golds_one_sequence
     assert all(text.endswith(end) for text, end in zip(texts, ends, strict=True))
     assert all(len(text) < len(header) for text in texts)
 
-    class Written(type(TASK)):  # type: ignore[misc]
+    class Written(Countdown):
         def gold_completion(self, problem: Problem) -> str:
             return f"1+2{problem.gold}" + "*2" * 100
 

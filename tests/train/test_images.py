@@ -347,8 +347,18 @@ def test_a_model_of_text_is_refused(lab_base, recipe) -> None:
 
 def test_seeding_puts_its_traces_behind_the_pictures(llava, recipe) -> None:
     made = recipe(llava, max_steps=2, explorer={"seeding": {"source": "base", "problems": 16, "k": 8}})
-    trainer = run(made)
-    assert trainer.state.global_step == 2
+    trainer = build_trainer(made)
+    outside, generate = [], trainer._generate
+
+    def watched(prompts: Any) -> Any:
+        made = generate(prompts)
+        outside.append(list(trainer._outside))
+        return made
+
+    trainer._generate = watched
+    trainer.train()
+    assert len(outside) == 2
+    assert all(any(of_step[3::4]) and not any(of_step[0::4]) for of_step in outside)  # the last of a group of 4
 
 
 @pytest.mark.parametrize(
