@@ -17,7 +17,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.estimate import Estimate
 from offleash.eval.report.numbers import share
 from offleash.train.variants.overlays import CONTROL_OF, CONTROLS, PLAIN
-from offleash.train.variants.results import Measured
+from offleash.train.variants.results import Measured, bounds
 from offleash.train.variants.significance import ALPHA, Difference, holm, mean_over_seeds, paired, welch
 
 __all__ = ["REFERENCES", "Analysis", "EarlyStop", "VariantResult", "Verdict", "analyse", "at_equal_pass"]
@@ -97,7 +97,7 @@ def analyse(runs: Sequence[Measured], margin: float = 0.01, tried: Collection[st
     better = _corrected({v: _claim_p(against[v], margin) if v in groups else math.nan for v in family})
     results = []
     for name, members in groups.items():
-        estimates = {metric: mean_over_seeds([run.last[metric] for run in members]) for metric in metrics}
+        estimates = {m: mean_over_seeds([r.last[m] for r in members], bounds(m)) for m in metrics}
         since_start, better_p = _since_start(members), better.get(name, math.nan)
         results.append(
             VariantResult(
@@ -152,7 +152,8 @@ def _judge(
         return Verdict("control", "", *flags)
     if against[PLAIN][NSCR].method == "none":
         return Verdict("open", "fewer than 2 seeds: no test", *flags)
-    lacking = [f"NSCR not above {reference}" for reference, d in _tested(against).items() if not d.is_above]
+    not_above = [reference for reference, d in _tested(against).items() if not d.is_above]
+    lacking = [f"NSCR not above {', '.join(not_above)}"] if not_above else []
     if not no_worse:
         lacking.append(f"pass@1 may be worse than plain by more than {margin:g}")
     if not lacking and not better_p < ALPHA:
@@ -215,7 +216,7 @@ def _early_stop(members: Sequence[Measured], plain: Sequence[Measured]) -> Early
         return None
     metrics = list(pairs[0][0])
     return EarlyStop(
-        {m: mean_over_seeds([stopped[m] for _, stopped in pairs]) for m in metrics},
+        {m: mean_over_seeds([stopped[m] for _, stopped in pairs], bounds(m)) for m in metrics},
         {m: paired([ours[m] for ours, _ in pairs], [stopped[m] for _, stopped in pairs]) for m in metrics},
     )
 

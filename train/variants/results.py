@@ -13,7 +13,7 @@ from offleash.eval.measure import powers_of_two
 from offleash.train.variants.budget import read_budget
 from offleash.train.variants.runs import Run, failure, reason
 
-__all__ = ["METRICS", "Measured", "Sweep", "read_run", "read_sweep"]
+__all__ = ["METRICS", "Measured", "Sweep", "bounds", "read_run", "read_sweep"]
 
 METRICS = {
     "pass_at_1": "pass@1",
@@ -34,6 +34,13 @@ METRICS = {
     "failed": "verifier failed",
 }
 """Key -> title. NSCR, SRR, NDR and SDS are of units; distinct correct answers are per problem; entropies in nats."""
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """What the number can be at most: a share, a net share, or a count or entropy."""
+    if metric in ("nscr", "problem_nscr"):
+        return -1.0, 1.0
+    return 0.0, math.inf if metric in ("distinct_correct", "answer_entropy", "token_entropy") else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,11 @@ def t_quantile(q: float, df: float) -> float:
     return t
 
 
-def mean_over_seeds(values: Sequence[float]) -> Estimate:
-    """The mean with its t interval; seeds where the number is undefined (NaN) are left out and not counted."""
+def mean_over_seeds(values: Sequence[float], within: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:
+    """The mean with its t interval, cut to what the number can be (`within`).
+
+    Seeds where the number is undefined (NaN) are left out and not counted.
+    """
     known = _known(values)
     if not len(known):
         return Estimate(math.nan, math.nan, math.nan, 0)
@@ -85,7 +88,7 @@ def mean_over_seeds(values: Sequence[float]) -> Estimate:
     if len(known) < 2:
         return Estimate(mean, math.nan, math.nan, 1)
     half = t_quantile((1 + CONFIDENCE) / 2, len(known) - 1) * float(known.std(ddof=1)) / math.sqrt(len(known))
-    return Estimate(mean, mean - half, mean + half, len(known))
+    return Estimate(mean, max(mean - half, within[0]), min(mean + half, within[1]), len(known))
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:

@@ -78,6 +78,8 @@ def notes(sweep: Sweep, analysis: Analysis) -> tuple[str, ...]:
 def tables(sweep: Sweep, analysis: Analysis) -> list[Table]:
     found = [_verdicts(sweep, analysis), _samples(sweep, analysis), _problems(analysis)]
     others = [variant for variant in analysis.variants if variant.name != PLAIN]
+    if any(variant.verdict.why for variant in others):
+        found.append(_reasons(analysis))
     if others:
         found += [_nscr_tests(others), _other_differences(others), _early_stops(others)]
     return [*found, _runs(sweep)]
@@ -98,10 +100,13 @@ def _verdicts(sweep: Sweep, analysis: Analysis) -> Table:
         cells.append(_budget([run for run in sweep.runs if run.variant == variant.name]))
         word = variant.verdict.word
         rows.append((name_of(variant), word, _escape_words(variant), str(len(variant.seeds)), *cells))
-    why = "; ".join(f"{v.name}: {v.verdict.why}" for v in analysis.variants if v.verdict.why)
-    return Table(
-        "variants", "Variants", header, tuple(rows), f"Support of units; `plain at equal pass@1` is its NSCR. {why}"
-    )
+    note = "Support of units; `plain at equal pass@1` is its NSCR."
+    return Table("variants", "Variants", header, tuple(rows), note)
+
+
+def _reasons(analysis: Analysis) -> Table:
+    rows = tuple((v.name, v.verdict.why) for v in analysis.variants if v.verdict.why)
+    return Table("reasons", "Why not better", ("", "what is lacking"), rows)
 
 
 def _samples(sweep: Sweep, analysis: Analysis) -> Table:

@@ -29,6 +29,8 @@ def test_a_mean_has_the_interval_worked_by_hand():
     e = mean_over_seeds([1.0, 2.0, 3.0, math.nan])
     half = 4.302653 / math.sqrt(3)
     assert e == pytest.approx((2.0, 2.0 - half, 2.0 + half, 3), rel=1e-6)
+    cut = mean_over_seeds([0.8, 1.0], within=(0.0, 1.0))  # the t interval is .9 ± 1.27
+    assert cut == pytest.approx((0.9, 0.0, 1.0, 2))
     one = mean_over_seeds([0.5])
     assert one.value == 0.5
     assert math.isnan(one.low)
