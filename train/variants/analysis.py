@@ -20,7 +20,7 @@ from offleash.train.variants.overlays import CONTROL_OF, CONTROLS, PLAIN
 from offleash.train.variants.results import Measured, bounds
 from offleash.train.variants.significance import ALPHA, Difference, holm, mean_over_seeds, paired, welch
 
-__all__ = ["REFERENCES", "Analysis", "EarlyStop", "VariantResult", "Verdict", "analyse", "at_equal_pass"]
+__all__ = ["REFERENCES", "Analysis", "EarlyStop", "VariantResult", "Verdict", "analyse", "at_equal_pass", "rising"]
 
 PASS, NSCR = "pass_at_1", "nscr"
 REFERENCES = (PLAIN, "placebo", "low_lr")
@@ -127,7 +127,7 @@ def at_equal_pass(run: Measured, target: float) -> dict[str, float]:
     pass@1 is measured with noise, and the first crossing of a noisy curve is early. So the curve is made to rise by
     pooling neighbours that fall (isotonic regression), and of a flat piece the last point is taken.
     """
-    fit = _rising([metrics[PASS] for metrics in run.series])
+    fit = rising([metrics[PASS] for metrics in run.series])
     at = max((i for i, value in enumerate(fit) if value <= target), default=0)
     if at == len(fit) - 1 or target <= fit[at]:
         return dict(run.series[at])
@@ -221,8 +221,8 @@ def _early_stop(members: Sequence[Measured], plain: Sequence[Measured]) -> Early
     )
 
 
-def _rising(values: Sequence[float]) -> list[float]:
-    """The nearest curve that never falls, by least squares: pool adjacent violators."""
+def rising(values: Sequence[float]) -> list[float]:
+    """The nearest curve that never falls, by least squares: neighbours that fall are pooled."""
     blocks: list[tuple[float, int]] = []
     for value in values:
         mean, count = value, 1

@@ -1,21 +1,21 @@
 """pass@1 against what must not be lost for it: the Pareto front of a sweep, and small multiples of it.
 
 A kind is told by shape and fill as well as by colour, so that it can be read in print: plain a circle, controls hollow
-diamonds, variants squares. Crosses are intervals over seeds. The same drawing is a PNG, an SVG, and part of the page,
-where the page's own colours take over (light and dark).
+diamonds, variants squares. Crosses are intervals over seeds; a long one leaves the picture. The same drawing is a PNG,
+an SVG, and part of the page, where the page's own colours take over (light and dark).
 """
 
 import io
-import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from offleash.eval.estimate import Estimate
 from offleash.eval.report.escape import html_text, one_line
-from offleash.train.variants.analysis import Analysis
+from offleash.train.variants.analysis import Analysis, rising
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.results import METRICS, Sweep
 
@@ -27,10 +27,8 @@ SVG = {"svg.fonttype": "none", "svg.hashsalt": "offleash", "font.family": "sans-
 DASHES = (0, (5, 3))
 SHAPES = {PLAIN: ("o", SOFT, SOFT), "control": ("D", "none", SOFT), "variant": ("s", POLICY, POLICY)}
 """Kind -> marker, fill, edge."""
-RANGES = {"pass_at_1": (0.0, 1.0), "nscr": (-1.0, 1.0), "srr": (0.0, 1.0), "ndr": (0.0, 1.0)}
-PLACES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
-"""Around a point, where its name may stand; farther away where all of them are taken."""
-DISTANCES = (7, 13, 20, 30)
+LINE = 0.165
+"""Inches from one name to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,11 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def pareto_figure(sweep: Sweep, analysis: Analysis) -> Any:
-    return _figure(sweep, analysis, ("nscr",), (7.0, 4.8), 1)
+    return _figure(sweep, analysis, ("nscr",), (8.0, 4.2), 1)
 
 
 def tradeoff_figure(sweep: Sweep, analysis: Analysis) -> Any:
-    return _figure(sweep, analysis, ("srr", "ndr", "distinct_correct", "answer_entropy"), (9.0, 7.0), 2)
+    return _figure(sweep, analysis, ("srr", "ndr", "distinct_correct", "answer_entropy"), (6.0, 3.2), 2)
 
 
 def image(figure: Any, kind: str) -> bytes:
@@ -85,25 +83,19 @@ def inline_svg(figure: Any) -> str:
     return text.replace("<svg ", f'<svg role="img" aria-label="{html_text(figure.get_label())}" ', 1)
 
 
-def _figure(sweep: Sweep, analysis: Analysis, metrics: Sequence[str], size: tuple[float, float], columns: int) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def _figure(sweep: Sweep, analysis: Analysis, metrics: Sequence[str], panel: tuple[float, float], columns: int) -> Any:
+    """`panel` is its width and least height in inches: it is as high as its names need."""
     from matplotlib.figure import Figure
 
+    drawn = [_points(analysis, metric) for metric in metrics]
     rows = math.ceil(len(metrics) / columns)
-    figure = Figure(figsize=size, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    drawn = []
-    for axes, metric in zip(panels, metrics, strict=True):
-        points = _points(analysis, metric)
+    height = max(panel[1], LINE * max(map(len, drawn)) + 1.0)
+    figure = Figure(figsize=(panel[0] * columns, height * rows + 0.3), layout="constrained")
+    for axes, metric, points in zip(figure.subplots(rows, columns, squeeze=False).ravel(), metrics, drawn, strict=True):
         _panel(axes, points, metric, sweep.base)
-        drawn.append((axes, points))
-    _legend(figure, {point.kind for _, points in drawn for point in points})
-    canvas.draw()  # places are known only now
-    figure.set_layout_engine("none")
-    for axes, points in drawn:
-        _name_points(axes, points, canvas.get_renderer())
-    figure.set_label("; ".join(_described(metric, points) for metric, (_, points) in zip(metrics, drawn, strict=True)))
+        _name_points(axes, points, LINE / (height - 1.0))
+    _legend(figure, {point.kind for points in drawn for point in points})
+    figure.set_label("; ".join(_described(metric, points) for metric, points in zip(metrics, drawn, strict=True)))
     return figure
 
 
@@ -122,7 +114,7 @@ def _points(analysis: Analysis, metric: str) -> list[Point]:
 
 def _panel(axes: Any, points: Sequence[Point], metric: str, base: Mapping[str, float]) -> None:
     for point in points:
-        _draw(axes, point, metric)
+        _draw(axes, point)
     front = pareto_front([(point.x.value, point.y.value) for point in points])
     axes.plot([points[i].x.value for i in front], [points[i].y.value for i in front], "-", color=SOFT, lw=1, zorder=1)
     if math.isfinite(base["pass_at_1"]):
@@ -130,7 +122,8 @@ def _panel(axes: Any, points: Sequence[Point], metric: str, base: Mapping[str, f
     level = 0.0 if metric == "nscr" else base[metric]
     if math.isfinite(level):
         axes.axhline(level, color=BASE, lw=1, ls=DASHES, zorder=1)
-    axes.margins(0.12)
+    axes.set_xlim(_window([point.x for point in points], base["pass_at_1"]))
+    axes.set_ylim(_window([point.y for point in points], level))
     axes.set_xlabel("pass@1", color=INK)
     axes.set_ylabel(METRICS[metric] + (" (nats)" if metric == "answer_entropy" else ""), color=INK)
     axes.tick_params(colors=SOFT)
@@ -154,67 +147,45 @@ def _legend(figure: Any, kinds: set[str]) -> None:
     figure.legend(handles=handles, loc="outside upper left", ncols=5, frameon=False, fontsize=9, labelcolor=INK)
 
 
-def _draw(axes: Any, point: Point, metric: str) -> None:
+def _draw(axes: Any, point: Point) -> None:
     marker, fill, edge = SHAPES[point.kind]
-    axes.errorbar(
-        point.x.value,
-        point.y.value,
-        xerr=_arms(point.x, "pass_at_1"),
-        yerr=_arms(point.y, metric),
-        fmt=marker,
-        ms=7,
-        mfc=fill,
-        mec=edge,
-        mew=1.4,
-        ecolor=edge,
-        elinewidth=1,
-        capsize=2,
-        zorder=3,
-    )
+    x, y = point.x.value, point.y.value
+    style = {"ms": 6, "mfc": fill, "mec": edge, "mew": 1.4, "ecolor": (edge, 0.4), "elinewidth": 1, "capsize": 2}
+    axes.errorbar(x, y, xerr=_arms(point.x), yerr=_arms(point.y), fmt=marker, zorder=3, **style)
 
 
-def _arms(e: Estimate, metric: str) -> list[list[float]] | None:
-    """As far as the metric can go: the t interval of a few seeds may reach beyond."""
-    low, high = RANGES.get(metric, (0.0, math.inf))
-    if math.isnan(e.low):
-        return None
-    return [[max(e.value - max(e.low, low), 0.0)], [max(min(e.high, high) - e.value, 0.0)]]
+def _arms(e: Estimate) -> list[list[float]] | None:
+    return None if math.isnan(e.low) else [[e.value - e.low], [e.high - e.value]]
 
 
-def _name_points(axes: Any, points: Sequence[Point], renderer: Any) -> None:
-    """Each name where it covers no marker and no other name, as near its point as that allows."""
-    reach = 6 * axes.figure.dpi / 72
-    spots = [axes.transData.transform((point.x.value, point.y.value)) for point in points]
-    taken = [_box(x - reach, y - reach, x + reach, y + reach) for x, y in spots]
-    for point in points:
-        for distance, (right, up) in itertools.product(DISTANCES, PLACES):
-            text = _name(axes, point, right, up, distance)
-            box = text.get_window_extent(renderer)
-            if axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and not any(map(box.overlaps, taken)):
-                taken.append(box)
-                break
-            text.remove()
-        else:
-            _name(axes, point, *PLACES[0], DISTANCES[0])
+def _window(estimates: Sequence[Estimate], level: float) -> tuple[float, float]:
+    """All points and the base, and room for the usual interval: a long one leaves the picture."""
+    values = [v for v in (*(e.value for e in estimates), level) if math.isfinite(v)] or [0.0]
+    usual = median([(e.high - e.low) / 2 for e in estimates if not math.isnan(e.low)] or [0.0])
+    span = max(values) - min(values)
+    room = max(min(usual, 0.25 * span), 0.08 * span) or max(usual, 1e-3)
+    return min(values) - room, max(values) + room
 
 
-def _name(axes: Any, point: Point, right: int, up: int, distance: float) -> Any:
-    return axes.annotate(
-        point.name,
-        (point.x.value, point.y.value),
-        xytext=(right * distance, up * distance),
-        textcoords="offset points",
-        ha={1: "left", 0: "center", -1: "right"}[right],
-        va={1: "bottom", 0: "center", -1: "top"}[up],
-        fontsize=9,
-        color=INK,
-    )
-
-
-def _box(x0: float, y0: float, x1: float, y1: float) -> Any:
-    from matplotlib.transforms import Bbox
-
-    return Bbox([[x0, y0], [x1, y1]])
+def _name_points(axes: Any, points: Sequence[Point], gap: float) -> None:
+    """The names in a column at the right, each as high as its point as far as `gap` from name to name allows."""
+    low, high = axes.get_ylim()
+    points = sorted(points, key=lambda point: point.y.value)
+    heights = rising([(point.y.value - low) / (high - low) - i * gap for i, point in enumerate(points)])
+    top = 1 - (len(points) - 1) * gap
+    for i, (point, height) in enumerate(zip(points, heights, strict=True)):
+        axes.annotate(
+            point.name,
+            (point.x.value, point.y.value),
+            xytext=(1.04, min(max(height, 0.0), top) + i * gap),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=9,
+            color=INK,
+            arrowprops={"arrowstyle": "-", "color": SOFT, "lw": 0.4, "shrinkA": 2, "shrinkB": 4, "relpos": (0, 0.5)},
+            annotation_clip=False,
+            zorder=2,
+        )
 
 
 def _described(metric: str, points: Sequence[Point]) -> str:

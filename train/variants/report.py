@@ -38,7 +38,7 @@ def html_report(sweep: Sweep, analysis: Analysis) -> str:
     figures = (
         (
             pareto_figure(sweep, analysis),
-            "pass@1 against NSCR, means over seeds with intervals. Line: the front.",
+            "pass@1 against NSCR, means over seeds with intervals; long ones leave the picture. Line: the front.",
         ),
         (tradeoff_figure(sweep, analysis), "The same against what else support and diversity are measured by."),
     )

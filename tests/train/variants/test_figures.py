@@ -4,6 +4,8 @@ import itertools
 import re
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
 from offleash.train.variants.analysis import analyse
 from offleash.train.variants.figures import image, inline_svg, pareto_figure, pareto_front, tradeoff_figure
@@ -30,9 +32,14 @@ def test_every_variant_is_named_once_and_no_name_covers_another(pareto, full_swe
     (axes,) = pareto.axes
     names = [text.get_text() for text in axes.texts]
     assert sorted(names) == sorted({run.variant for run in full_sweep.runs})
-    renderer = pareto.canvas.get_renderer()
-    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    canvas = FigureCanvasAgg(pareto)
+    canvas.draw()
+    boxes = [
+        Text.get_window_extent(text, canvas.get_renderer()) for text in axes.texts
+    ]  # without the line to its point
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert all(axes.bbox.x1 < box.x0 and box.x1 <= pareto.bbox.x1 for box in boxes)
+    assert all(box.y0 >= 0 and box.y1 <= pareto.bbox.y1 for box in boxes)
 
 
 def test_points_and_cross_bars_are_the_estimates(pareto, full_sweep):
