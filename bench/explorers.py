@@ -12,6 +12,7 @@ variant draws before the first step.
 import argparse
 import os
 import statistics
+import sys
 import tempfile
 import time
 from itertools import pairwise
@@ -96,6 +97,7 @@ def main() -> None:
                     )
                     reference[count] = measured(plain_trl(stock), stock)
                 ratios[name].append(measured(build_trainer(made), made) / reference[count])
+                print(f"round {len(plain) + 1}: {name} {ratios[name][-1]:.3f}", file=sys.stderr)
             plain.append(reference[1])
     print(f"\nplain TRL: {statistics.median(plain):.3f} CPU s/step\n{'':24}{'ratio':>8}")
     for name, values in sorted(ratios.items(), key=lambda item: statistics.median(item[1])):

@@ -18,7 +18,7 @@ the margin: p < .05 for all of it together, corrected (Holm) for every variant t
 escapes if its NSCR is 0 or more at such a pass@1. The report says what else the words mean, what stopping plain early
 would have given, and how many rollouts and base samples each variant took.
 
-low_lr has .3 of the recipe's learning rate, high_lr 8 times as much, high_beta 50 times its beta, as suits the lab. For
+low_lr has .3 of the recipe's learning rate, high_lr 4 times as much, high_beta 50 times its beta, as suits the lab. For
 another recipe write a low_lr.yaml of your own (`times: {learning_rate: 0.5}`) and name its path.
 """
 

@@ -30,6 +30,11 @@ def make(files, names=("hot.yaml",), seeds=(0, 1), extra=()):
     return plan(files / "base.yaml", overlays, seeds, files / "out", extra)
 
 
+def test_rehearsals_own_control_has_its_learning_rate():
+    of = {n: load_recipe(["--config", "lab", "--config", f"variants/{n}"]) for n in ("rehearsal", "high_lr")}
+    assert of["rehearsal"].training.learning_rate == of["high_lr"].training.learning_rate > 1e-4
+
+
 def test_plain_comes_first_and_every_seed_is_finished_before_the_next(files):
     runs = make(files, ("hot.yaml", "guided.yaml"), (100, 101))
     names = ["plain", "hot", "guided"]
