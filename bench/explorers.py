@@ -97,9 +97,11 @@ def main() -> None:
                     )
                     reference[count] = measured(plain_trl(stock), stock)
                 ratios[name].append(measured(build_trainer(made), made) / reference[count])
-                print(f"round {len(plain) + 1}: {name} {ratios[name][-1]:.3f}", file=sys.stderr)
-            plain.append(reference[1])
-    print(f"\nplain TRL: {statistics.median(plain):.3f} CPU s/step\n{'':24}{'ratio':>8}")
+                print(f"round {len(ratios[name])}: {name} {ratios[name][-1]:.3f}", file=sys.stderr)
+            plain += [seconds for count, seconds in reference.items() if count == 1]
+    if plain:
+        print(f"\nplain TRL: {statistics.median(plain):.3f} CPU s/step")
+    print(f"{'':24}{'ratio':>8}")
     for name, values in sorted(ratios.items(), key=lambda item: statistics.median(item[1])):
         print(f"{name:24}{statistics.median(values):8.3f}")
 

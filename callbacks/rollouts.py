@@ -40,7 +40,7 @@ def group_metrics(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:
 
 
 class RolloutCallback(TrainerCallback):
-    """Logs `group_metrics` of the newest rollouts whenever the trainer logs.
+    """Logs `group_metrics` of the newest rollouts whenever the trainer logs: the policy's own, without seeded traces.
 
     Args:
         trainer: a `trl.GRPOTrainer`, after its construction.
@@ -72,5 +72,6 @@ class RolloutCallback(TrainerCallback):
         problems = [self.problems[picture_key(prompt)] for prompt in prompts]
         verdicts = self.task.verify(problems, completions)
         rollouts = [Rollout(verdict.answer, verdict.correct) for verdict in verdicts]
-        size = self.trainer.num_generations
-        return [rollouts[i : i + size] for i in range(0, len(rollouts), size)]
+        outside = getattr(self.trainer, "latest_outside", None) or [False] * len(rollouts)
+        rows, size = list(zip(rollouts, outside, strict=True)), self.trainer.num_generations
+        return [[r for r, is_outside in rows[i : i + size] if not is_outside] for i in range(0, len(rows), size)]

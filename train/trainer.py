@@ -39,6 +39,8 @@ class ExploringTrainer(GRPOTrainer):
         super().__init__(*args, reward_funcs=[reward], **kwargs)
         self.verifier, self.explorers = reward, list(explorers)
         self._outside: list[bool] = []
+        self.latest_outside: list[bool] = []
+        """Of the newest rollouts of all ranks, which are traces from elsewhere; empty if no explorer brings any."""
         self._local_ids: list[str] = []
         self._loss_inputs: dict[str, Any] | None = None
         self._tokens: Tokens | None = None
@@ -111,12 +113,17 @@ class ExploringTrainer(GRPOTrainer):
 
     def _log_on_policy_reward(self, rollouts: Rollouts) -> None:
         """TRL has logged the rewards of traces from elsewhere with the policy's own: those go under a key of ours."""
-        metrics = self._metrics["train"]
+        metrics, name = self._metrics["train"], self.reward_func_names[0]
         metrics["explorer/reward_with_traces"].append(metrics["reward"][-1])
+        self.latest_outside = rollouts.outside_pg.flatten().tolist()
         if rollouts.outside_pg.any():
-            own = torch.where(rollouts.outside_pg, torch.nan, rollouts.rewards_pg).nanmean().item()
-            for key in ("reward", f"rewards/{self.reward_func_names[0]}/mean"):
-                metrics[key][-1] = own
+            own_pg = torch.where(rollouts.outside_pg, torch.nan, rollouts.rewards_pg)
+            mean, std = own_pg.nanmean().item(), nanstd(own_pg).item()
+            own = {"reward": mean, f"rewards/{name}/mean": mean, "reward_std": std, f"rewards/{name}/std": std}
+            if self.scale_rewards != "batch":
+                own["frac_reward_zero_std"] = (nanstd(own_pg, dim=1) < 1e-6).float().mean().item()
+            for key, value in own.items():
+                metrics[key][-1] = value
 
     def _rollouts(self, output: dict[str, Any]) -> Rollouts:
         generations = self.num_generations

@@ -26,6 +26,7 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights
 from offleash.train.explorers.divergence import DIVERGENCES
+from offleash.train.explorers.ranges import require_positive, require_share
 
 __all__ = ["Anchor"]
 
@@ -62,6 +63,8 @@ class Anchor(Explorer):
             raise ConfigError(f"kind of anchor must be one of {', '.join(DIVERGENCES)}, got {kind!r}")
         if weighting not in ("sample", "unit"):
             raise ConfigError(f"weighting of anchor must be sample or unit, got {weighting!r}")
+        require_positive("anchor", eta=eta)
+        require_share("anchor", gate=gate)
         if min(problems, k) < 1 or (batch is not None and batch < 1):
             raise ConfigError("problems, k and batch of anchor must be at least 1")
         self.eta, self.kind, self.weighting, self.gate = eta, kind, weighting, gate

@@ -51,7 +51,10 @@ def take_explorers(words: list[str], from_recipe: Any) -> tuple[dict[str, dict[s
             raise ConfigError(f"{FLAG} needs a name; `{FLAG} identity` turns a recipe's explorer off")
     for key, text in settings.items():
         name, argument = _owner(key, chosen)
-        chosen[name][argument] = yaml.safe_load(text)
+        try:
+            chosen[name][argument] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{FLAG}.{key}: {text!r} is no YAML value; put quotes inside: '\"{text}\"'") from error
     return {name: fit_explorer_arguments(name, arguments) for name, arguments in chosen.items()}, rest
 
 

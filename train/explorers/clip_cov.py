@@ -9,8 +9,10 @@ from hashlib import sha256
 
 import torch
 
+from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.covariance import token_covariance
+from offleash.train.explorers.ranges import require_share
 
 __all__ = ["ClipCov"]
 
@@ -19,6 +21,9 @@ class ClipCov(Explorer):
     """Args: ratio of tokens left out; low and high, the band of covariance they come from."""
 
     def __init__(self, ratio: float = 2e-4, low: float = 1.0, high: float = 5.0) -> None:
+        require_share("clip_cov", ratio=ratio)
+        if not low < high:
+            raise ConfigError(f"low of explorer clip_cov must be below high, got {low} and {high}")
         self.ratio, self.low, self.high = ratio, low, high
         self.left_out = 0
 

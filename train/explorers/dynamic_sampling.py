@@ -9,7 +9,6 @@ so all of them stop drawing together. Under `scale_rewards: batch` the deviation
 """
 
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -136,9 +135,10 @@ class DynamicSampling(Explorer):
 
 def rollouts(recipe: Mapping[str, Any], steps: int, processes: int) -> int:
     """Without drawing again: TRL draws a batch for so many micro-steps, and an optimizer step takes some of these."""
-    updates = recipe["steps_per_generation"] * recipe["num_iterations"] / recipe["gradient_accumulation_steps"]
+    micro_batches = recipe["steps_per_generation"] * recipe["num_iterations"]
+    batches = -(-steps * recipe["gradient_accumulation_steps"] // micro_batches)
     batch = recipe["per_device_train_batch_size"] * recipe["steps_per_generation"] * processes
-    return int(math.ceil(steps / updates) * batch)
+    return int(batches * batch)
 
 
 def is_mixed(rewards_pg: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ def inert_settings(training: GRPOConfig) -> list[str]:
 
 
 def require_group(name: str, k: int, training: GRPOConfig) -> None:
-    """Raise ConfigError if a group is smaller than the k of an explorer."""
+    """Raise ConfigError if a group has fewer rollouts than an explorer needs."""
     if k > training.num_generations:
         raise ConfigError(
             f"explorer {name} would train on nothing: k is {k}, but a group has {training.num_generations} rollouts; "

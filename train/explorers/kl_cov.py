@@ -14,6 +14,7 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.covariance import token_covariance
 from offleash.train.explorers.inert import updates_per_rollout
+from offleash.train.explorers.ranges import require_positive, require_share
 
 __all__ = ["KlCov"]
 
@@ -22,6 +23,8 @@ class KlCov(Explorer):
     """Args: ratio of tokens that pay (2e-3 for 7B models, 2e-4 for 32B); weight of what they pay."""
 
     def __init__(self, ratio: float = 2e-3, weight: float = 1.0) -> None:
+        require_share("kl_cov", ratio=ratio)
+        require_positive("kl_cov", weight=weight)
         self.ratio, self.weight = ratio, weight
 
     def require(self, training: GRPOConfig) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 import torch
 
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
+from offleash.train.explorers.ranges import require_positive
 
 __all__ = ["OutcomeBatch", "shared_answers"]
 
@@ -25,6 +26,7 @@ class OutcomeBatch(Explorer):
     """Args: weight of the bonus; the paper's is not known, 0.1 to 0.5 are worth trying."""
 
     def __init__(self, weight: float = 0.2) -> None:
+        require_positive("outcome_batch", weight=weight)
         self.weight = weight
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:

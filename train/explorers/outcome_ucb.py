@@ -14,6 +14,7 @@ import torch
 
 from offleash.eval.atomic import write_whole
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
+from offleash.train.explorers.ranges import require_positive
 
 __all__ = ["OutcomeUcb"]
 
@@ -24,6 +25,7 @@ class OutcomeUcb(Explorer):
     """Args: weight of the bonus; baseline, the paper's b0."""
 
     def __init__(self, weight: float = 0.2, baseline: float = 0.5) -> None:
+        require_positive("outcome_ucb", weight=weight)
         self.weight, self.baseline = weight, baseline
         self.counts: dict[str, Counter[str]] = {}
 

@@ -15,7 +15,6 @@ from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts
-from offleash.train.explorers.inert import require_group
 
 __all__ = ["PassAtK", "pass_at_k_advantages"]
 
@@ -31,7 +30,7 @@ def pass_at_k_advantages(right: int, total: int, k: int) -> tuple[float, float]:
 
 
 class PassAtK(Explorer):
-    """Args: k, rollouts per group, at most num_generations."""
+    """Args: k, below num_generations: with one group of k there is nothing to average over, and the advantage is 0."""
 
     replaces_advantages = True
 
@@ -41,7 +40,11 @@ class PassAtK(Explorer):
         self.k = k
 
     def require(self, training: GRPOConfig) -> None:
-        require_group("pass_at_k", self.k, training)
+        if self.k >= training.num_generations:
+            raise ConfigError(
+                f"explorer pass_at_k would train on nothing: k is {self.k} and a group has {training.num_generations} "
+                "rollouts; lower k or raise num_generations above it"
+            )
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         return torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])

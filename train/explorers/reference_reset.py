@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import torch
 from accelerate.utils import is_peft_model
 from safetensors.torch import load_file, save_file
+from trl import GRPOConfig
 from trl.trainer.callbacks import SyncRefModelCallback
 
 from offleash.eval.atomic import write_whole
@@ -83,21 +84,27 @@ class ReferenceReset(Explorer):
         self.resets = 0
         self._rewards: list[float] = []
 
+    def require(self, training: GRPOConfig) -> None:
+        updates, every = updates_per_rollout(training), self.every
+        problem = None
+        if training.beta == 0:
+            problem = "does nothing without a KL reference: set beta above 0"
+        elif self.reset_optimizer and training.optim not in OPTIMIZERS:
+            problem = f"can empty only torch's AdamW: set optim: {OPTIMIZERS[0]}, or reset_optimizer: false"
+        elif every is not None and every % updates:
+            problem = f"would reset in the middle of a rollout's {updates} updates: make every a multiple of {updates}"
+        elif every is not None and 0 < training.max_steps < every:
+            problem = f"would never reset: every is {every}, max_steps {training.max_steps}"
+        if problem is not None:
+            raise ConfigError(f"explorer reference_reset {problem}")
+
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
-        args = trainer.args
-        updates = updates_per_rollout(args)
         problem = None
-        if trainer.beta == 0:
-            problem = "does nothing without a KL reference: set beta above 0"
-        elif is_peft_model(trainer.accelerator.unwrap_model(trainer.model)):
+        if is_peft_model(trainer.accelerator.unwrap_model(trainer.model)):
             problem = "cannot move the reference of a PEFT run, the model without its adapter: set use_peft: false"
         elif trainer.is_fsdp_enabled:
             problem = "cannot save a reference that FSDP has sharded: use DeepSpeed ZeRO or plain data parallelism"
-        elif self.reset_optimizer and args.optim not in OPTIMIZERS:
-            problem = f"can empty only torch's AdamW: set optim: {OPTIMIZERS[0]}, or reset_optimizer: false"
-        elif self.every is not None and self.every % updates:
-            problem = f"would reset in the middle of a rollout's {updates} updates: make every a multiple of {updates}"
         if problem is not None:
             raise ConfigError(f"explorer reference_reset {problem}")
 

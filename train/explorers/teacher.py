@@ -20,9 +20,10 @@ def teacher_solutions(verifier: VerifierReward, path: Path) -> list[Solved]:
         if verdict.correct:
             found.setdefault(problem.id, []).append((text, verdict.answer))
     right = sum(map(len, found.values()))
+    failed = sum(verdict.failed for verdict in verdicts)
     print(
-        f"offleash: {path}: {right} of {len(rows)} traces are used, {len(known) - right} are wrong, "
-        f"{len(rows) - len(known)} are of other problems",
+        f"offleash: {path}: {right} of {len(rows)} traces are used, {len(known) - right - failed} are wrong, "
+        f"on {failed} the verifier failed, {len(rows) - len(known)} are of other problems",
         flush=True,
     )
     return [solved_by(verifier.problems[name], traces) for name, traces in found.items()]

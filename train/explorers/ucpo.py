@@ -1,12 +1,14 @@
 """UCPO: the credit of a group's right rollouts is shared out towards the unlikely ones (arXiv 2605.00365).
 
 Among n right rollouts, q = softmax of their mean token log-probabilities, and the advantage is multiplied by
-n w_i with w_i = (1 - tau) / n + tau (1 / q_i) / sum_j (1 / q_j): the group's total credit stays what it was.
+n w_i with w_i = (1 - tau) / n + tau (1 / q_i) / sum_j (1 / q_j): the group's total credit stays what it was. An
+all-right group has none to share, and is left alone.
 """
 
 import torch
 
-from offleash.train.explorers.base import Explorer, Rollouts
+from offleash.train.explorers.base import Explorer, Rollouts, all_right
+from offleash.train.explorers.ranges import require_share
 
 __all__ = ["Ucpo", "rarity_weights"]
 
@@ -24,8 +26,10 @@ class Ucpo(Explorer):
     needs_logps = True
 
     def __init__(self, tau: float = 0.2) -> None:
+        require_share("ucpo", tau=tau)
         self.tau = tau
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         assert rollouts.logps_pg is not None
-        return advantages_pg * rarity_weights(rollouts.logps_pg, rollouts.rewards_pg == 1, self.tau)
+        weights_pg = rarity_weights(rollouts.logps_pg, rollouts.rewards_pg == 1, self.tau)
+        return advantages_pg * torch.where(all_right(rollouts.rewards_pg), 1.0, weights_pg)

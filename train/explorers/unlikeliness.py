@@ -8,6 +8,7 @@ become a signal of unit variance.
 import torch
 
 from offleash.train.explorers.base import Explorer, Rollouts
+from offleash.train.explorers.ranges import require_share
 
 __all__ = ["Unlikeliness", "likeliness_ranks"]
 
@@ -23,6 +24,7 @@ class Unlikeliness(Explorer):
     needs_logps = True
 
     def __init__(self, beta_rank: float = 0.25) -> None:
+        require_share("unlikeliness", beta_rank=beta_rank)
         self.beta_rank = beta_rank
 
     def rewards(self, rollouts: Rollouts) -> torch.Tensor:

@@ -58,7 +58,7 @@ class VariantResult:
     seeds: tuple[int, ...]
     estimates: Mapping[str, Estimate]
     since_start: Estimate
-    """NSCR less that of step 0 of the same run. The interval has the noise of step 0 in it (see `_since_start`)."""
+    """NSCR less that of step 0 of the same run: what the base pool happens to hold shifts both alike."""
     against: Mapping[str, Mapping[str, Difference]]
     """Reference -> metric -> the variant less the reference."""
     holm_p: Mapping[str, float]
@@ -160,7 +160,7 @@ def _judge(
         lacking.append(f"p = {share(better_p)} when corrected for {family} variants")
     if lacking:
         return Verdict("no", "; ".join(lacking), *flags)
-    untested = [r for r in REFERENCES if r not in _tested(against)]
+    untested = [r for r in _references(name) if r not in _tested(against)]
     if untested:
         return Verdict("open", f"above plain, but not tested against {' and '.join(untested)}", *flags)
     return Verdict("better", "", *flags)
@@ -183,16 +183,8 @@ def _corrected(ps: Mapping[str, float]) -> dict[str, float]:
 
 
 def _since_start(members: Sequence[Measured]) -> Estimate:
-    """NSCR less that of step 0, NaN where step 0 was not measured.
-
-    There the policy is the base, so that what the base pool happens to hold shifts both alike. But step 0 is drawn once
-    for all runs: its noise does not average out over seeds. It is taken to be as large as that of one run.
-    """
-    gaps = [run.last[NSCR] - run.first[NSCR] if run.first else math.nan for run in members]
-    mean = mean_over_seeds(gaps)
-    wider = math.sqrt(mean.n + 1)
-    low, high = (mean.value + wider * (end - mean.value) for end in (mean.low, mean.high))
-    return Estimate(mean.value, low, high, mean.n)
+    """NSCR less that of step 0, which every seed draws anew; NaN where step 0 was not measured."""
+    return mean_over_seeds([run.last[NSCR] - run.first[NSCR] if run.first else math.nan for run in members])
 
 
 def _against(name: str, groups: Mapping[str, Sequence[Measured]]) -> dict[str, dict[str, Difference]]:

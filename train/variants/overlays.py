@@ -20,6 +20,7 @@ PLAIN = "plain"
 CONTROLS = (PLAIN, "high_beta", "high_lr", "low_lr", "placebo", "two_updates")
 CONTROL_OF = {"clip_higher": "two_updates", "kl_cov": "two_updates", "rehearsal": "high_lr"}
 """Variants that change something beside their idea -> the control that changes this alone."""
+TAKEN = ("base-pools", "tensorboard")
 RECIPES = Path(offleash.recipes.__path__[0])
 
 
@@ -39,6 +40,8 @@ def find_overlays(names: Sequence[str]) -> list[Overlay]:
         if name == PLAIN:
             continue
         path = _find(name)
+        if path.stem in TAKEN:
+            raise ConfigError(f"a variant cannot be called {path.stem!r}, the sweep's own folder: rename the file")
         if any(other.name == path.stem for other in found):
             raise ConfigError(f"two variants are called {path.stem!r}: rename one of the files")
         found.append(Overlay(path.stem, path, read_settings(path)))

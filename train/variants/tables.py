@@ -29,8 +29,7 @@ MEANINGS = (
     "its interval and of NSCR less that of step 0 are too. Said of each variant by itself, not corrected for their "
     "number.",
     "base: its support metrics are those of step 0, where the policy is the base: noise of sampling alone. One base "
-    "pool shifts the NSCR of every run alike, and step 0 shows how far. The interval of NSCR less that of step 0 "
-    "counts the noise of step 0, which is drawn once for all runs, as that of one run.",
+    "pool shifts the NSCR of every run alike, and step 0, which every seed draws anew, shows how far.",
     "open: above plain, but a control that it must also be above was not run; or fewer than 2 seeds.",
     "rollouts: what the variant was trained on, and with a plus the base samples that it drew on training problems.",
     "plain at equal pass@1: what stopping plain early would give, where it had the variant's pass@1 (interpolated "
@@ -202,8 +201,8 @@ def _runs(sweep: Sweep) -> Table:
 
 
 def _at_start(sweep: Sweep) -> list[float]:
-    """NSCR, SRR, NDR and SDS at step 0, which is drawn once for all runs."""
-    starts = [run.first for run in sweep.runs if run.first]
+    """Mean NSCR, SRR, NDR and SDS at step 0, which is the same for all runs of a seed."""
+    starts = list({run.seed: run.first for run in sweep.runs if run.first}.values())
     return [math.fsum(s[m] for s in starts) / len(starts) if starts else math.nan for m in LEADING[1:]]
 
 

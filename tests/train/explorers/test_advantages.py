@@ -56,6 +56,8 @@ def test_ucpo_moves_credit_to_the_unlikely_and_keeps_the_sum(rollouts) -> None:
     assert torch.allclose(shaped[0, :2], 2 * w)
     assert shaped[0, :2].sum() == pytest.approx(2.0)
     assert shaped[0, 2:].tolist() == [-1.0, -1.0]
+    solved = rollouts("1111", logps=logps)
+    assert Ucpo(tau=0.2).advantages(solved, torch.full((1, 4), 0.1)).tolist() == [pytest.approx([0.1] * 4)]
 
 
 def test_the_placebo_is_the_same_for_equal_answers_and_centred(rollouts) -> None:

@@ -110,6 +110,14 @@ def test_an_explorer_flag_without_a_name_is_refused(words: list[str]) -> None:
     assert off.run.explorers == {"identity": {}}
 
 
+@pytest.mark.parametrize("text", ["@data/traces.jsonl", "a: b: c", "[x"])
+def test_a_flag_that_is_no_yaml_is_refused_and_quotes_help(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--explorer\.source: .* is no YAML value"):
+        take_explorers(["--explorer", "seeding", "--explorer.source", text], None)
+    chosen, _ = take_explorers(["--explorer", "seeding", "--explorer.source", f'"{text}"'], None)
+    assert chosen["seeding"]["source"] == text
+
+
 @pytest.mark.parametrize(
     ("name", "argument", "text", "meant"),
     [

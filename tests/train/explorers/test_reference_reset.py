@@ -128,6 +128,7 @@ def test_after_a_reset_the_monitor_still_measures_against_the_true_base(make_tra
         ({"every": 2}, {"beta": 0.0}, "set beta above 0"),
         ({"every": 2}, {"optim": "adafactor"}, "only torch's AdamW"),
         ({"every": 3}, {"steps_per_generation": 2, "per_device_train_batch_size": 16}, "multiple of 2"),
+        ({"every": 9}, {"max_steps": 8}, "would never reset: every is 9, max_steps 8"),
     ],
 )
 def test_what_would_do_nothing_or_harm_is_refused(arguments, settings, message, make_trainer) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from offleash.callbacks.rollouts import RolloutCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import load_task
 from offleash.train.explorers.seeding import Seeding, seeded_advantage, visited
@@ -70,6 +71,14 @@ def test_traces_are_right_stand_last_in_their_group_and_are_counted(make_trainer
         assert row["reward"] == row["rewards/correct/mean"] == row["explorer/on_policy_reward"]
         assert row["explorer/reward_with_traces"] == pytest.approx(rollouts.rewards_pg.mean().item())
         assert row["reward"] < row["explorer/reward_with_traces"]
+        assert row["reward_std"] == row["rewards/correct/std"] == pytest.approx((own * (1 - own)) ** 0.5, rel=0.05)
+        groups = [r[~outside] for r, outside in zip(rollouts.rewards_pg, rollouts.outside_pg, strict=True)]
+        dead = sum(len(set(group.tolist())) == 1 for group in groups) / len(groups)
+        assert row["frac_reward_zero_std"] == pytest.approx(dead)
+    free = RolloutCallback(trainer, trainer.verifier.task)
+    assert sum(map(len, free._groups())) == (~rollouts.outside_pg).sum()
+    right = sum(r.correct for group in free._groups() for r in group)
+    assert right == rollouts.rewards_pg[~rollouts.outside_pg].sum()
     assert any(changed for outside, changed in seeding.rows if outside)
     assert not any(changed for outside, changed in seeding.rows if not outside)
 
@@ -119,7 +128,7 @@ def test_a_teachers_traces_are_verified_and_wrong_ones_left_out(make_trainer, tm
     path.write_text("\n".join(map(json.dumps, [*right, wrong, stranger])) + "\n")
     seeding = Watching(source=str(path))
     make_trainer("run", [seeding], max_steps=2).train()
-    assert "40 of 42 traces are used, 1 are wrong, 1 are of other problems" in capsys.readouterr().out
+    assert "40 of 42 traces are used, 1 are wrong, on 0 the verifier failed, 1 are of other problems" in capsys.readouterr().out
     assert set(seeding.choices) == {row["problem_id"] for row in right}
     assert any(rollouts.outside_pg.any() for rollouts in seeding.batches)
     assert not (tmp_path / "base-pools").exists()

@@ -71,8 +71,11 @@ def test_a_rollout_that_could_not_be_verified_is_left_out_of_the_group(explorer,
     assert torch.allclose(with_failure[:, :3], without)
 
 
-@pytest.mark.parametrize(("explorer", "name"), [(PassAtK, "pass_at_k"), (Pkpo, "pkpo")])
-def test_a_k_above_the_groups_size_is_refused(explorer, name, make_trainer) -> None:
-    make_trainer("run", [explorer(k=4)])
-    with pytest.raises(ConfigError, match=f"{name} would train on nothing: k is 5, but a group has 4 rollouts"):
-        make_trainer("run", [explorer(k=5)])
+@pytest.mark.parametrize(("explorer", "name", "most"), [(PassAtK, "pass_at_k", 3), (Pkpo, "pkpo", 4)])
+def test_a_k_with_which_every_advantage_is_0_is_refused(explorer, name, most, make_trainer, rollouts) -> None:
+    groups = ("0000", "1000", "1100", "1110", "1111")
+    assert explorer(k=most).advantages(rollouts(*groups), torch.zeros(5, 4)).any()
+    assert not explorer(k=most + 1).advantages(rollouts(*groups), torch.zeros(5, 4)).any()
+    make_trainer("run", [explorer(k=most)])
+    with pytest.raises(ConfigError, match=f"{name} would train on nothing: k is {most + 1}"):
+        make_trainer("run", [explorer(k=most + 1)])

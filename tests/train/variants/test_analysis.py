@@ -84,7 +84,8 @@ def test_what_the_control_of_a_variant_does_as_well_is_not_better(make_runs):
     assert words(analysis)["clip_higher"] == "no"
     assert next(v for v in analysis.variants if v.name == "clip_higher").verdict.why == "NSCR not above two_updates"
     without = analyse([run for run in runs if run.variant != "two_updates"], margin=0.05)
-    assert words(without)["clip_higher"] == "better"
+    assert words(without)["clip_higher"] == "open"
+    assert "not tested against two_updates" in without.variants[-2].verdict.why
     assert any("clip_higher was not compared with two_updates" in text for text in without.warnings)
 
 
@@ -125,26 +126,26 @@ def test_escaping_surely_needs_the_interval_and_both_need_pass_at_1():
 
     plain = runs("plain", 0.5, -0.2, -0.21, -0.19)
     others = [*runs("barely", 0.5, -0.02, 0.0, 0.05), *runs("surely", 0.5, 0.1, 0.11, 0.12)]
-    others += [*runs("costly", 0.3, 0.1, 0.11, 0.12), *runs("shifted", 0.5, 0.1, 0.11, 0.12, start=0.08)]
+    others += [*runs("costly", 0.3, 0.1, 0.11, 0.12), *runs("shifted", 0.5, 0.1, 0.11, 0.12, start=0.105)]
     verdicts = {v.name: v.verdict for v in analyse([*plain, *others]).variants}
     assert {name: (v.escapes, v.escapes_surely) for name, v in verdicts.items()} == {
         "plain": (False, False),
         "barely": (True, False),
         "surely": (True, True),
         "costly": (False, False),
-        "shifted": (True, False),  # step 0, where nothing was learnt, shows nearly as much
+        "shifted": (True, False),  # step 0, where nothing was learnt, shows as much
     }
 
 
 def test_the_base_itself_seldom_escapes_surely():
-    """One base pool and one step 0 for all runs, 360 answers hit or missed: the base compared with itself."""
+    """One base pool for all runs, 360 answers hit or missed: the base compared with itself, a step 0 for each seed."""
     rng, pools = np.random.default_rng(0), 600
     hit = 1 - (1 - np.exp(rng.uniform(np.log(0.004), np.log(0.3), 360))) ** 64
     surely = naive = 0
     for _ in range(pools):
-        base, start, *ends = rng.random((7, 360)) < hit
-        nscr = [(int(end.sum()) - int(base.sum())) / int((end | base).sum()) for end in (start, *ends)]
-        runs = [run((0.3, nscr[0]), (0.3, end), seed=s) for s, end in enumerate(nscr[1:])]
+        base, *drawn = rng.random((11, 360)) < hit
+        nscr = [(int(of.sum()) - int(base.sum())) / int((of | base).sum()) for of in drawn]
+        runs = [run((0.3, nscr[2 * s]), (0.3, nscr[2 * s + 1]), seed=s) for s in range(5)]
         (plain,) = analyse(runs).variants
         surely += plain.verdict.escapes_surely
         naive += plain.estimates["nscr"].low >= 0

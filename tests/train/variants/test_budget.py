@@ -28,6 +28,11 @@ def test_rollouts_are_equal_where_only_the_updates_differ(changed, steps, proces
     assert rollouts({**LAB, **changed}, steps, processes) == 51200
 
 
+def test_rollouts_are_counted_in_whole_numbers():
+    odd = {**LAB, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 49}  # 1 / (1 / 49) is not 49
+    assert rollouts(odd, 300, 1) == 300 * 49 * 8
+
+
 @pytest.mark.parametrize(
     ("explorer", "samples"),
     [

@@ -63,6 +63,9 @@ def test_an_unknown_name_two_of_one_name_and_a_file_without_keys_are_refused(fil
     (files / "empty.yaml").write_text("# nothing\n")
     with pytest.raises(ConfigError, match="keys and values"):
         find_overlays([str(files / "empty.yaml")])
+    (files / "tensorboard.yaml").write_text("beta: 0.1\n")
+    with pytest.raises(ConfigError, match="cannot be called 'tensorboard'"):
+        find_overlays([str(files / "tensorboard.yaml")])
 
 
 @pytest.mark.parametrize("word", ["--seed", "--output_dir=x", "--explorer", "--explorer.k", "--config"])

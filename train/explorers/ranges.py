@@ -1,0 +1,17 @@
+"""What the arguments of explorers may be: outside of it a method does nothing, the opposite, or NaN."""
+
+from offleash.eval.errors import ConfigError
+
+__all__ = ["require_positive", "require_share"]
+
+
+def require_positive(explorer: str, **arguments: float) -> None:
+    for name, value in arguments.items():
+        if not value > 0:
+            raise ConfigError(f"{name} of explorer {explorer} must be above 0, got {value}")
+
+
+def require_share(explorer: str, **arguments: float) -> None:
+    for name, value in arguments.items():
+        if not 0 < value <= 1:
+            raise ConfigError(f"{name} of explorer {explorer} must be above 0 and at most 1, got {value}")
