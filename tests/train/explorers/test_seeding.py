@@ -128,7 +128,8 @@ def test_a_teachers_traces_are_verified_and_wrong_ones_left_out(make_trainer, tm
     path.write_text("\n".join(map(json.dumps, [*right, wrong, stranger])) + "\n")
     seeding = Watching(source=str(path))
     make_trainer("run", [seeding], max_steps=2).train()
-    assert "40 of 42 traces are used, 1 are wrong, on 0 the verifier failed, 1 are of other problems" in capsys.readouterr().out
+    told = "40 of 42 traces are used, 1 are wrong, on 0 the verifier failed, 1 are of other problems"
+    assert told in capsys.readouterr().out
     assert set(seeding.choices) == {row["problem_id"] for row in right}
     assert any(rollouts.outside_pg.any() for rollouts in seeding.batches)
     assert not (tmp_path / "base-pools").exists()
