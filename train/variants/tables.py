@@ -60,8 +60,12 @@ def _power(analysis: Analysis, seeds: int) -> str:
         return t_quantile(1 - ALPHA / 2 / analysis.family, n - 1) / math.sqrt(n)
 
     told = f": with {seeds} seeds a mean difference must be {needed(seeds):.1f} of its standard deviations to count"
-    more = MANY_SEEDS
-    return told if seeds >= more else f"{told}, with {more} seeds {needed(more):.1f} (more seeds of a few are enough)"
+    if seeds >= MANY_SEEDS:
+        return told
+    return (
+        f"{told}, with {MANY_SEEDS} seeds {needed(MANY_SEEDS):.1f}. To make sure of the few that look best, run them "
+        "with fresh seeds (--first-seed) in a folder of their own, where the correction is for these alone"
+    )
 
 
 def notes(sweep: Sweep, analysis: Analysis) -> tuple[str, ...]:
