@@ -60,7 +60,7 @@ def _power(analysis: Analysis, seeds: int) -> str:
         return t_quantile(1 - ALPHA / 2 / analysis.family, n - 1) / math.sqrt(n)
 
     told = f": with {seeds} seeds a mean difference must be {needed(seeds):.1f} of its standard deviations to count"
-    if seeds >= MANY_SEEDS:
+    if seeds >= MANY_SEEDS or analysis.family == 1:
         return told
     return (
         f"{told}, with {MANY_SEEDS} seeds {needed(MANY_SEEDS):.1f}. To make sure of the few that look best, run them "
