@@ -3,10 +3,10 @@
     python bench/explorers.py                    # every recipe under recipes/variants: some 25 minutes of one core
     python bench/explorers.py --variants focal ucpo
 
-Each round trains plain TRL and then every variant for a few steps of the lab, in one process, and takes the ratio to
-that round's plain TRL; the median over rounds is shown. Per step means per rollout: variants with two updates for each
-rollout are measured against plain TRL with two updates. The first steps of each training are not counted, nor is what a
-variant draws before the first step.
+Each round trains every variant for a few steps of the lab, in one process, and plain TRL before them, in their midst
+and after them; shown is the ratio to the median of these three, and of that the median over rounds. Per step means per
+rollout: variants with two updates for each rollout are measured against plain TRL with two updates. The first steps of
+each training are not counted, nor is what a variant draws before the first step.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,35 @@ def measured(trainer: GRPOTrainer, made: Recipe) -> float:
     return clock.seconds_per_rollout(updates(made))
 
 
+def rounds(names: Sequence[str], steps: int, count: int, folder: Path) -> Iterator[tuple[float, dict[str, float]]]:
+    """Of each round the CPU seconds of plain TRL's step, and each variant's ratio to plain TRL."""
+    recipes = {name: recipe(folder, steps, f"variants/{name}") for name in names}
+    references = {1: [], **{updates(made): ["variants/two_updates"] for made in recipes.values() if updates(made) > 1}}
+    measured(*stock(folder, steps, []))  # the first training of a process is slower
+    for _ in range(count):
+        seconds: dict[str, float] = {}
+        plain: dict[int, list[float]] = {updates: [] for updates in references}
+        for i, name in enumerate(names):
+            if i in {0, len(names) // 2}:
+                add_plain(plain, references, folder, steps)
+            made = recipe(folder, steps, f"variants/{name}")
+            seconds[name] = measured(build_trainer(made), made)
+            print(f"{name} {seconds[name]:.3f} s", file=sys.stderr)
+        add_plain(plain, references, folder, steps)
+        usual = {updates: statistics.median(values) for updates, values in plain.items()}
+        yield usual[1], {name: seconds[name] / usual[updates(recipes[name])] for name in names}
+
+
+def add_plain(plain: dict[int, list[float]], references: Mapping[int, Sequence[str]], folder: Path, steps: int) -> None:
+    for count, overlays in references.items():
+        plain[count].append(measured(*stock(folder, steps, overlays)))
+
+
+def stock(folder: Path, steps: int, overlays: Sequence[str]) -> tuple[GRPOTrainer, Recipe]:
+    made = recipe(folder, steps, *overlays)
+    return plain_trl(made), made
+
+
 def main() -> None:
     shipped = sorted(path.stem for path in (RECIPES / "variants").glob("*.yaml"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,28 +112,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    ratios: dict[str, list[float]] = {name: [] for name in options.variants}
-    plain: list[float] = []
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["TENSORBOARD_LOGGING_DIR"] = scratch
-        for _ in range(options.rounds):
-            reference: dict[int, float] = {}
-            for name in options.variants:
-                made = recipe(Path(scratch) / "run", options.steps, f"variants/{name}")
-                count = updates(made)
-                if count not in reference:
-                    stock = recipe(
-                        Path(scratch) / "run", options.steps, *(["variants/two_updates"] if count > 1 else [])
-                    )
-                    reference[count] = measured(plain_trl(stock), stock)
-                ratios[name].append(measured(build_trainer(made), made) / reference[count])
-                print(f"round {len(ratios[name])}: {name} {ratios[name][-1]:.3f}", file=sys.stderr)
-            plain += [seconds for count, seconds in reference.items() if count == 1]
-    if plain:
-        print(f"\nplain TRL: {statistics.median(plain):.3f} CPU s/step")
-    print(f"{'':24}{'ratio':>8}")
-    for name, values in sorted(ratios.items(), key=lambda item: statistics.median(item[1])):
-        print(f"{name:24}{statistics.median(values):8.3f}")
+        found = list(rounds(options.variants, options.steps, options.rounds, Path(scratch) / "run"))
+    print(f"\nplain TRL: {statistics.median(seconds for seconds, _ in found):.3f} CPU s/step\n{'':24}{'ratio':>8}")
+    medians = {name: statistics.median(ratios[name] for _, ratios in found) for name in options.variants}
+    for name, ratio in sorted(medians.items(), key=lambda item: item[1]):
+        print(f"{name:24}{ratio:8.3f}")
 
 
 if __name__ == "__main__":
