@@ -48,6 +48,8 @@ class Clock(TrainerCallback):
 def recipe(folder: Path, steps: int, *configs: str) -> Recipe:
     overlays = [word for name in configs for word in ("--config", name)]
     flags = ["--monitor_every", "0", "--disable_tqdm", "true", "--save_strategy", "no", "--report_to", "none"]
+    if "variants/reference_reset" in configs:
+        flags += ["--explorer.every", "4"]  # so that a few steps have a reset in them
     made = load_recipe(["--config", "lab", *overlays, "--output_dir", str(folder), *flags])
     made.training.max_steps = (WARM_UP + steps + 1) * updates(made)
     return made
@@ -83,7 +85,7 @@ def rounds(names: Sequence[str], steps: int, count: int, folder: Path) -> Iterat
     measured(*stock(folder, steps, []))  # the first training of a process is slower
     for _ in range(count):
         seconds: dict[str, float] = {}
-        plain: dict[int, list[float]] = {updates: [] for updates in references}
+        plain: dict[int, list[float]] = {n: [] for n in references}
         for i, name in enumerate(names):
             if i in {0, len(names) // 2}:
                 add_plain(plain, references, folder, steps)
@@ -91,7 +93,7 @@ def rounds(names: Sequence[str], steps: int, count: int, folder: Path) -> Iterat
             seconds[name] = measured(build_trainer(made), made)
             print(f"{name} {seconds[name]:.3f} s", file=sys.stderr)
         add_plain(plain, references, folder, steps)
-        usual = {updates: statistics.median(values) for updates, values in plain.items()}
+        usual = {n: statistics.median(values) for n, values in plain.items()}
         yield usual[1], {name: seconds[name] / usual[updates(recipes[name])] for name in names}
 
 
