@@ -42,7 +42,7 @@ class PassAtK(Explorer):
     def require(self, training: GRPOConfig) -> None:
         if self.k >= training.num_generations:
             raise ConfigError(
-                f"explorer pass_at_k would train on nothing: k is {self.k} and a group has {training.num_generations} "
+                f"explorer pass_at_k would train on nothing: k is {self.k}, but a group has {training.num_generations} "
                 "rollouts; lower k or raise num_generations above it"
             )
 

@@ -110,8 +110,8 @@ def test_explorers_that_training_would_refuse_are_named(capsys, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     for chosen, said in (
         ("nope", "no explorer is called 'nope'"),
-        ("{pass_at_k: {k: 16}}", "k is 16 and a group has 8 rollouts"),
-        ("{pkpo: {k: 16}}", "k is 16 and a group has 8 rollouts"),
+        ("{pass_at_k: {k: 16}}", "k is 16, but a group has 8 rollouts"),
+        ("{pkpo: {k: 16}}", "k is 16, but a group has 8 rollouts"),
         ("{pkpo: {size: 4}}", "its arguments are: k, scale"),
         ("kl_cov", "kl_cov does nothing with one update per rollout"),
     ):
