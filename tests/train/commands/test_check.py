@@ -119,7 +119,7 @@ def test_explorers_that_training_would_refuse_are_named(capsys, tmp_path):
         assert main([*LAB, "--config", str(recipe)]) != 0
         printed = capsys.readouterr()
         assert said in printed.out + printed.err
-    recipe.write_text("explorer: {pass_at_k: {k: 8}}\n")
+    recipe.write_text("explorer: {pass_at_k: {k: 7}}\n")
     assert main([*LAB, "--config", str(recipe)]) == 0
 
 
