@@ -1,6 +1,7 @@
 """What many tests need: the embedded model, small real GRPO runs in this process, event files read back."""
 
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,8 @@ os.environ["COLUMNS"] = "118"  # tables are wrapped to the terminal
 import pytest
 
 from offleash import recipes
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would our runs
 
 LAB_BASE = Path(recipes.__path__[0]) / "lab" / "base"
 
