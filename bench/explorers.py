@@ -1,12 +1,13 @@
 """What exploring costs: CPU seconds per step of every variant over plain TRL's.
 
-    python bench/explorers.py                    # every recipe under recipes/variants: some 25 minutes of one core
+    python bench/explorers.py                    # every recipe under recipes/variants: some 35 minutes of one core
     python bench/explorers.py --variants focal ucpo
 
-Each round trains every variant for a few steps of the lab, in one process, and plain TRL before them, in their midst
-and after them; shown is the ratio to the median of these three, and of that the median over rounds. Per step means per
-rollout: variants with two updates for each rollout are measured against plain TRL with two updates. The first steps of
-each training are not counted, nor is what a variant draws before the first step.
+Each variant trains on the lab in one process with plain TRL, a step of one, a step of the other: a machine that is
+slower for a while is slower for both. Shown is the median of the ratios of neighbouring steps, and the quartiles.
+`low_lr`, `high_lr` and `high_beta` add no work: what they are off 1 is the noise, and what Offleash costs without an
+explorer. Per step means per rollout: variants with two updates for each rollout are measured against plain TRL with two
+updates. The first steps are not counted, nor is what a variant draws before the first step.
 """
 
 import argparse
@@ -14,13 +15,15 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
+from transformers.utils.logging import disable_progress_bar
 from trl import GRPOTrainer
 
 from offleash.eval.tasks import load_task
@@ -31,32 +34,74 @@ from offleash.train.rewards import VerifierReward
 WARM_UP = 3
 
 
-class Clock(TrainerCallback):
-    """The process's CPU seconds at the end of each step."""
+class Turns:
+    """Whose turn it is, of two trainings in threads; once one of them is over the other need not wait."""
 
     def __init__(self) -> None:
-        self.ends: list[float] = []
+        self.changed, self.turn, self.over = threading.Condition(), 0, False
 
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        self.ends.append(time.process_time())
+    def wait(self, player: int) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.turn == player or self.over)
 
-    def seconds_per_rollout(self, updates: int) -> float:
-        ends = self.ends[WARM_UP * updates :: updates]
-        return statistics.median(after - before for before, after in pairwise(ends))
+    def give(self, player: int, over: bool = False) -> None:
+        with self.changed:
+            self.turn, self.over = player, self.over or over
+            self.changed.notify_all()
+
+
+class Clock(TrainerCallback):
+    """The CPU seconds of each of one trainer's turns, which end with a rollout's last update."""
+
+    def __init__(self, turns: Turns, player: int, updates: int) -> None:
+        self.turns, self.player, self.updates = turns, player, updates
+        self.seconds: list[float] = []
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._begin()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.updates == 0:
+            self.seconds.append(time.process_time() - self.began)
+            self.turns.give(1 - self.player)
+            self._begin()
+
+    def _begin(self) -> None:
+        self.turns.wait(self.player)
+        self.began = time.process_time()
+
+
+def ratios(name: str, steps: int, folder: Path) -> tuple[list[float], list[float]]:
+    """CPU seconds of plain TRL's steps, and of the variant's steps over them."""
+    made = recipe(folder, steps, f"variants/{name}")
+    updates = int(made.training.steps_per_generation)
+    plain = recipe(folder, steps, *(["variants/two_updates"] if updates > 1 else []))
+    turns = Turns()
+    clocks = [Clock(turns, player, updates) for player in (0, 1)]
+
+    def train(player: int, trainer: GRPOTrainer) -> None:
+        try:
+            trainer.add_callback(clocks[player])
+            trainer.remove_callback(PrinterCallback)
+            trainer.train()
+        finally:
+            turns.give(1 - player, over=True)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(train, 0, plain_trl(plain)), pool.submit(train, 1, build_trainer(made))]:
+            done.result()
+    stock, variant = (clock.seconds[WARM_UP : WARM_UP + steps] for clock in clocks)
+    return stock, [ours / theirs for ours, theirs in zip(variant, stock, strict=True)]
 
 
 def recipe(folder: Path, steps: int, *configs: str) -> Recipe:
     overlays = [word for name in configs for word in ("--config", name)]
     flags = ["--monitor_every", "0", "--disable_tqdm", "true", "--save_strategy", "no", "--report_to", "none"]
     if "variants/reference_reset" in configs:
-        flags += ["--explorer.every", "4"]  # so that a few steps have a reset in them
+        flags += ["--explorer.every", "4"]  # so that a few steps have resets among them
     made = load_recipe(["--config", "lab", *overlays, "--output_dir", str(folder), *flags])
-    made.training.max_steps = (WARM_UP + steps + 1) * updates(made)
+    made.training.max_steps = (WARM_UP + steps + 1) * int(made.training.steps_per_generation)
     return made
-
-
-def updates(made: Recipe) -> int:
-    return int(made.training.steps_per_generation)
 
 
 def plain_trl(made: Recipe) -> GRPOTrainer:
@@ -71,56 +116,28 @@ def plain_trl(made: Recipe) -> GRPOTrainer:
     )
 
 
-def measured(trainer: GRPOTrainer, made: Recipe) -> float:
-    clock = Clock()
-    trainer.add_callback(clock)
-    trainer.train()
-    return clock.seconds_per_rollout(updates(made))
-
-
-def rounds(names: Sequence[str], steps: int, count: int, folder: Path) -> Iterator[tuple[float, dict[str, float]]]:
-    """Of each round the CPU seconds of plain TRL's step, and each variant's ratio to plain TRL."""
-    recipes = {name: recipe(folder, steps, f"variants/{name}") for name in names}
-    references = {1: [], **{updates(made): ["variants/two_updates"] for made in recipes.values() if updates(made) > 1}}
-    measured(*stock(folder, steps, []))  # the first training of a process is slower
-    for _ in range(count):
-        seconds: dict[str, float] = {}
-        plain: dict[int, list[float]] = {n: [] for n in references}
-        for i, name in enumerate(names):
-            if i in {0, len(names) // 2}:
-                add_plain(plain, references, folder, steps)
-            made = recipe(folder, steps, f"variants/{name}")
-            seconds[name] = measured(build_trainer(made), made)
-            print(f"{name} {seconds[name]:.3f} s", file=sys.stderr)
-        add_plain(plain, references, folder, steps)
-        usual = {n: statistics.median(values) for n, values in plain.items()}
-        yield usual[1], {name: seconds[name] / usual[updates(recipes[name])] for name in names}
-
-
-def add_plain(plain: dict[int, list[float]], references: Mapping[int, Sequence[str]], folder: Path, steps: int) -> None:
-    for count, overlays in references.items():
-        plain[count].append(measured(*stock(folder, steps, overlays)))
-
-
-def stock(folder: Path, steps: int, overlays: Sequence[str]) -> tuple[GRPOTrainer, Recipe]:
-    made = recipe(folder, steps, *overlays)
-    return plain_trl(made), made
-
-
 def main() -> None:
     shipped = sorted(path.stem for path in (RECIPES / "variants").glob("*.yaml"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variants", nargs="+", default=shipped)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=16)
     options = parser.parse_args()
+    disable_progress_bar()
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["TENSORBOARD_LOGGING_DIR"] = scratch
-        found = list(rounds(options.variants, options.steps, options.rounds, Path(scratch) / "run"))
-    print(f"\nplain TRL: {statistics.median(seconds for seconds, _ in found):.3f} CPU s/step\n{'':24}{'ratio':>8}")
-    medians = {name: statistics.median(ratios[name] for _, ratios in found) for name in options.variants}
-    for name, ratio in sorted(medians.items(), key=lambda item: item[1]):
-        print(f"{name:24}{ratio:8.3f}")
+        report(options.variants, options.steps, Path(scratch) / "run")
+
+
+def report(names: Sequence[str], steps: int, folder: Path) -> None:
+    rows, seconds = [], []
+    for i, name in enumerate(names, 1):
+        stock, found = ratios(name, steps, folder)
+        low, middle, high = statistics.quantiles(found, n=4)
+        seconds += stock
+        rows.append((middle, f"{name:20}{middle:8.3f}{low:8.3f}{high:8.3f}"))
+        print(f"{i} of {len(names)}: {rows[-1][1]}", file=sys.stderr, flush=True)
+    print(f"\nplain TRL: {statistics.median(seconds):.3f} CPU s/step\n{'':20}{'ratio':>8}{'quartiles':>16}")
+    print("\n".join(line for _, line in sorted(rows)))
 
 
 if __name__ == "__main__":
