@@ -14,7 +14,15 @@ from trl.trainer.utils import add_fused_lm_head, create_model_from_path, disable
 
 from offleash.eval.errors import MonitorError
 
-__all__ = ["FrozenBase"]
+__all__ = ["FrozenBase", "frozen_base"]
+
+
+def frozen_base(trainer: Any) -> "FrozenBase":
+    """The one of this trainer: whoever needs the base shares a copy of it."""
+    if not hasattr(trainer, "offleash_base"):
+        trainer.offleash_base = FrozenBase(trainer)
+    base: FrozenBase = trainer.offleash_base
+    return base
 
 
 class FrozenBase:

@@ -19,7 +19,7 @@ from transformers import Trainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import pad
 
-from offleash.callbacks.base import FrozenBase
+from offleash.callbacks.base import frozen_base
 from offleash.callbacks.isolation import isolated_rng, sampling_as
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import Problem
@@ -82,7 +82,7 @@ class TrainerSampler:
     def __init__(self, trainer: Any, problems: Sequence[Problem], sampling: Sampling, kl_to_base: bool) -> None:
         self.trainer = trainer
         self.sampling = sampling
-        self.base = FrozenBase(trainer)
+        self.base = frozen_base(trainer)
         self.kl_to_base = kl_to_base
         self.prompts = [problem.prompt for problem in problems]
         self.pictured = any(map(has_images, problems))

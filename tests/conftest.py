@@ -112,6 +112,6 @@ def trajectory() -> Callable[[Any], list[dict[str, float]]]:
     def of(trainer_or_history: Any) -> list[dict[str, float]]:
         history = getattr(getattr(trainer_or_history, "state", None), "log_history", trainer_or_history)
         clock = {"step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second"}
-        return [{k: v for k, v in row.items() if k not in clock} for row in history if "reward" in row]
+        return [{k: v for k, v in row.items() if k not in clock} for row in history if "grad_norm" in row]
 
     return of

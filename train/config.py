@@ -10,7 +10,7 @@ import difflib
 import json
 import math
 from argparse import ArgumentTypeError
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -24,6 +24,7 @@ import offleash.recipes
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.choice import explorer_mapping, take_explorers
+from offleash.train.recipe_file import read_recipe_file
 
 __all__ = [
     *("LAB_MODEL", "Recipe", "RunConfig"),
@@ -146,7 +147,7 @@ def load_recipe(args: Sequence[str]) -> Recipe:
     values: dict[str, Any] = {}
     times: dict[str, float] = {}
     for path in map(find_recipe, names):
-        read = _read_yaml(path)
+        read = read_recipe_file(path)
         factors = _mapping("times", read.pop("times", None))
         _refuse_unknown({*read, *factors} - (known - {"config", "help"}), known, f"in {path}")
         values |= read
@@ -263,29 +264,6 @@ def find_recipe(name: str) -> Path:
         names = ", ".join(sorted(p.relative_to(RECIPES).as_posix() for p in RECIPES.rglob("*.yaml")))
         raise ConfigError(f"no recipe {name!r}: not a file here, nor one that ships with Offleash ({names})")
     return path
-
-
-class _UniqueLoader(yaml.SafeLoader):
-    """YAML keeps the last of two equal keys in silence; a recipe that says a thing twice is refused instead."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise ConfigError(f"{key!r} stands twice (line {key_node.start_mark.line + 1})")
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.load(path.read_text(), _UniqueLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ConfigError) as error:
-        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: a recipe is a mapping of keys to values, got {type(values).__name__}")
-    return {str(key): value for key, value in values.items()}
 
 
 def _refuse_unknown(unknown: set[str], known: set[str], where: str) -> None:

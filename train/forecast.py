@@ -94,7 +94,7 @@ def layout_of(recipe: Recipe, machines: Machines, prompt_tokens: int, probes: in
         weight_bytes=HALF if model_config.dtype in ("bfloat16", "float16") else FULL,
         moments_bytes=MOMENTS.get(str(getattr(training_config.optim, "value", training_config.optim)), 8),
         reference=training_config.beta > 0,
-        base_copies=_base_copies(recipe),
+        base_copy=_copies_base(recipe),
         checkpointing=bool(training_config.gradient_checkpointing),
         micro_batch=training_config.per_device_train_batch_size,
         tokens=prompt_tokens + training_config.max_completion_length,
@@ -169,8 +169,8 @@ def forecast(
     )
 
 
-def _base_copies(recipe: Recipe) -> int:
-    """How often `FrozenBase` loads the base: for the monitor's KL and for an anchor, where no fixed reference is it."""
+def _copies_base(recipe: Recipe) -> bool:
+    """Whether `FrozenBase` loads the base: for the monitor's KL or for an anchor, where no fixed reference is it."""
     run, training_config, model_config = recipe
     try:
         explorers = load_explorers(run.explorers)
@@ -178,9 +178,9 @@ def _base_copies(recipe: Recipe) -> int:
         explorers = []
     moves = any(explorer.moves_reference for explorer in explorers)
     if model_config.use_peft or (training_config.beta > 0 and not moves):
-        return 0
-    anchors = sum(isinstance(explorer, Anchor) and explorer.kind != "nll" for explorer in explorers)
-    return anchors + bool(run.monitor_every and _measures_kl(recipe))
+        return False
+    anchored = any(isinstance(explorer, Anchor) and explorer.kind != "nll" for explorer in explorers)
+    return anchored or bool(run.monitor_every and _measures_kl(recipe))
 
 
 def _measures_kl(recipe: Recipe) -> bool:

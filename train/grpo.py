@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ from offleash.train.folder import TENSORBOARD, begin, find_start, why_ended
 from offleash.train.hub import push_final, repo_name
 from offleash.train.images import are_pictured, hide_image_token, load_processor, refuse_text_only
 from offleash.train.launch import refuse_empty_copies, refuse_fallback
+from offleash.train.lock import hold
 from offleash.train.model_card import copy_card
 from offleash.train.precision import refuse_other_precision, refuse_rounded_updates
 from offleash.train.rewards import VerifierReward
@@ -38,6 +40,8 @@ from offleash.train.vllm_cpu import prepare_vllm
 __all__ = ["build_trainer", "run", "training_dataset"]
 
 FINAL = "final"
+PART = "final.part"
+"""Until it is whole."""
 
 
 def run(recipe: Recipe) -> ExploringTrainer | None:
@@ -49,6 +53,15 @@ def run(recipe: Recipe) -> ExploringTrainer | None:
     refuse_other_precision(recipe.training)
     refuse_empty_copies(recipe)
     ranks = Ranks(PartialState())
+    lock = ranks.on_main(lambda: hold(folder, f"another process is training in {folder}: wait for it or end it"))
+    try:
+        return _run_in(recipe, folder, ranks)
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | None:
     checkpoint = ranks.from_main(lambda: find_start(recipe, folder))
     if checkpoint and (reason := why_ended(folder, checkpoint, recipe.training)):
         ranks.on_main(lambda: _close(folder, checkpoint, reason, recipe.training))
@@ -60,8 +73,9 @@ def run(recipe: Recipe) -> ExploringTrainer | None:
     ranks.on_main(lambda: begin(recipe, folder, checkpoint, problems))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.create_model_card(model_name=repo_name(recipe.training).split("/")[-1])
-    trainer.save_model(str(folder / FINAL), _internal_call=True)  # without a push of the run's folder
-    ranks.on_main(lambda: _publish(folder, recipe.training))
+    trainer.save_model(str(folder / PART), _internal_call=True)  # without a push of the run's folder
+    trainer.accelerator.wait_for_everyone()
+    ranks.on_main(lambda: _finish(folder, recipe.training))
     # Ranks that leave one by one break each other's connections, and a run that ended well would exit with an abort.
     trainer.accelerator.wait_for_everyone()
     if recipe.training.use_vllm and recipe.training.vllm_mode == "colocate":
@@ -75,6 +89,12 @@ def _plain_cpu(training: TrainingArguments) -> None:
     """On several CPU processes the device is "cpu:0", a name that torch.load cannot map to: a resume would crash."""
     if training.device.type == "cpu" and training.device.index is not None:
         training.__dict__["_setup_devices"] = PartialState().device = torch.device("cpu")
+
+
+def _finish(folder: Path, training: TrainingArguments) -> None:
+    shutil.rmtree(folder / FINAL, ignore_errors=True)  # of a run that had ended and was trained on
+    (folder / PART).rename(folder / FINAL)
+    _publish(folder, training)
 
 
 def _publish(folder: Path, training: TrainingArguments) -> None:

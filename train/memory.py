@@ -35,7 +35,7 @@ class Layout:
     moments_bytes: float
     """Of the optimizer, per trained number held in float32: 8 for AdamW, 2 for its 8-bit kind."""
     reference: bool
-    base_copies: int
+    base_copy: bool
     """Of the frozen base, beside the reference."""
     checkpointing: bool
     micro_batch: int
@@ -73,7 +73,7 @@ def states(model: ModelSize, layout: Layout) -> dict[str, float]:
         "gradient buckets": buckets,
         "optimizer": model.trained * moments / over[2],
         "reference model": whole * layout.reference,
-        "copy of the base": whole * layout.base_copies,
+        "copy of the base": whole * layout.base_copy,
         "gathered weights": _gathered(model, layout),
     }
 
@@ -127,7 +127,7 @@ def _gathered(model: ModelSize, layout: Layout) -> float:
         return min(model.parameters, LIVE_PARAMETERS) * HALF
     if layout.sharding == "fsdp":
         width = HALF if layout.half else layout.weight_bytes
-        if not model.adapter and (layout.reference or layout.base_copies):  # TRL 1.16 shards a frozen model as one unit
+        if not model.adapter and (layout.reference or layout.base_copy):  # TRL 1.16 shards a frozen model as one unit
             return model.parameters * width
         embeddings = 2 * model.vocabulary * model.hidden  # one layer, the next one, and the head with the embeddings
         return (2 * (model.parameters - embeddings) / model.layers + embeddings) * width

@@ -201,14 +201,16 @@ class ExploringTrainer(GRPOTrainer):
             extras = [(e, e.extra_loss(self._tokens, model)) for e in self.explorers]
         finally:
             self._loss_inputs = self._tokens = None
+        total = torch.zeros_like(loss)
         for explorer, extra in extras:
             if extra is not None:
                 _require_shape(explorer, "extra_loss", extra, torch.Size())
-                self._metrics["train"]["explorer/extra_loss"].append(
-                    self.accelerator.gather(extra.detach()).mean().item()
-                )
-                loss = loss + extra
-        return loss
+                total = total + extra
+        if self._any_overrides("extra_loss"):
+            # TRL averages over micro-batches what is logged of them; their losses add up.
+            logged = self.accelerator.gather(total.detach()).mean() * self.current_gradient_accumulation_steps
+            self._metrics["train"]["explorer/extra_loss"].append(logged.item())
+        return loss + total
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         result: tuple[Any, Any, Any] = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)

@@ -68,17 +68,22 @@ def test_the_layout_is_the_recipes():
         (["--beta", "0", "--monitor_temperature", "0.6"], 0),  # no KL is measured, so no base is needed
         (["--beta", "0", "--use_peft", "true"], 0),
         (["--beta", "0.1", "--explorer", "reference_reset", "--explorer.every", "10"], 1),
-        (["--beta", "0", "--explorer", "anchor"], 2),
+        (["--beta", "0", "--explorer", "anchor", "--monitor_every", "0"], 1),
         (["--beta", "0", "--explorer", "anchor", "--explorer.kind", "nll"], 1),
         (["--beta", "0", "--explorer", "pass_at_k", "pkpo"], 1),  # training refuses these two
     ],
 )
 def test_the_base_is_copied_where_the_monitor_or_an_anchor_needs_it_and_no_reference_is_it(flags, copies):
     recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *flags])
-    assert layout_of(recipe, Machines(GPUS["H100"], 8, "zero2"), 1000).base_copies == copies
+    assert layout_of(recipe, Machines(GPUS["H100"], 8, "zero2"), 1000).base_copy == copies
 
 
-@pytest.mark.parametrize("flags", [["--beta", "0"], ["--beta", "0.1"], ["--beta", "0", "--monitor_temperature", "0.6"]])
+ANCHOR = ["--beta", "0", "--explorer", "anchor", "--explorer.problems", "4", "--explorer.k", "4"]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--beta", "0"], ["--beta", "0.1"], ["--beta", "0", "--monitor_temperature", "0.6"], ANCHOR]
+)
 def test_a_run_copies_the_base_as_often_as_forecast(flags, tmp_path, monkeypatch):
     from offleash.callbacks.base import FrozenBase
     from offleash.train.grpo import run
@@ -89,7 +94,7 @@ def test_a_run_copies_the_base_as_often_as_forecast(flags, tmp_path, monkeypatch
     words = ["--output_dir", str(tmp_path / "run"), "--max_steps", "1", "--monitor_k", "4", *small, *flags]
     recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *words])
     run(recipe)
-    assert layout_of(recipe, Machines(GPUS["H100"], 1, "none"), 1000).base_copies == len(loaded)
+    assert layout_of(recipe, Machines(GPUS["H100"], 1, "none"), 1000).base_copy == len(loaded)
 
 
 def test_without_vllm_the_monitors_batch_counts_as_far_as_there_are_samples():

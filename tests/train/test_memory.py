@@ -11,7 +11,7 @@ from offleash.train.memory import Layout, cache_bytes, generating, states, train
 from offleash.train.model_size import ModelSize, measure_model
 
 PLAIN = Layout(
-    gpus=1, sharding="none", half=False, weight_bytes=4, moments_bytes=8, reference=False, base_copies=0,
+    gpus=1, sharding="none", half=False, weight_bytes=4, moments_bytes=8, reference=False, base_copy=False,
     checkpointing=False, micro_batch=1, tokens=1024, rollouts=0, monitor_tokens=0, vllm_share=0, vllm_gpus=1,
     sleeps=False,
 )  # fmt: skip
@@ -42,10 +42,10 @@ def test_a_reference_costs_weights_again_and_an_adapter_needs_none():
 
 def test_a_copy_of_the_base_costs_as_much_as_a_reference():
     for sharding, bytes_ in (("none", 4), ("zero2", 2), ("zero3", 0.25)):
-        parts = states(BIG, replace(PLAIN, gpus=8, sharding=sharding, half=True, reference=True, base_copies=1))
+        parts = states(BIG, replace(PLAIN, gpus=8, sharding=sharding, half=True, reference=True, base_copy=True))
         assert parts["copy of the base"] == parts["reference model"] == bytes_ * BIG.parameters
     adapted = BIG._replace(trained=10_000_000, adapter=True)
-    assert states(adapted, replace(PLAIN, base_copies=1))["copy of the base"] == 0
+    assert states(adapted, replace(PLAIN, base_copy=True))["copy of the base"] == 0
 
 
 def test_fsdp_trains_float32_weights_whatever_they_were_loaded_in():
@@ -61,7 +61,7 @@ def test_fsdp_trains_float32_weights_whatever_they_were_loaded_in():
 def test_fsdp_gathers_a_frozen_model_whole_and_the_policy_by_layers():
     layout = replace(PLAIN, gpus=8, sharding="fsdp", half=True)
     assert states(BIG, layout)["gathered weights"] < 0.2 * BIG.parameters * 2
-    for frozen in ({"reference": True}, {"base_copies": 1}):
+    for frozen in ({"reference": True}, {"base_copy": True}):
         assert states(BIG, replace(layout, **frozen))["gathered weights"] == BIG.parameters * 2
     assert states(BIG, replace(layout, half=False))["gathered weights"] == 2 * states(BIG, layout)["gathered weights"]
 

@@ -20,7 +20,7 @@ import torch
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import pad
 
-from offleash.callbacks.base import FrozenBase
+from offleash.callbacks.base import frozen_base
 from offleash.callbacks.filling import seed_of
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
@@ -75,7 +75,7 @@ class Anchor(Explorer):
 
     def attach(self, trainer: Any) -> None:
         super().attach(trainer)
-        self.base = FrozenBase(trainer)
+        self.base = frozen_base(trainer)
         trainer.add_callback(AtBegin(self.prepare))
 
     def prepare(self, step: int) -> None:

@@ -22,7 +22,7 @@ the group's mean and standard deviation: the result is normalised, and a small b
 
 Several explorers act in the order in which they are named. All `rewards` come first; each sees the true ones, and their
 changes add up. They are normalised once. Then come all `advantages`, each on those of the explorer before it, and in
-the loss likewise all `token_advantages`. Extra losses add up. Only the first `collect` is used.
+the loss likewise all `token_advantages`. Extra losses add up. Only one may have a `collect`, and one `traces`.
 """
 
 from collections.abc import Callable, Sequence

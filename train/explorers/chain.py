@@ -14,7 +14,13 @@ def overrides(explorer: Explorer, hook: str) -> bool:
 
 
 def require_chain(explorers: Sequence[Explorer]) -> None:
-    """An explorer that computes advantages afresh must come first, and shaped rewards would not reach it."""
+    """An explorer that computes advantages afresh must come first, and shaped rewards would not reach it.
+
+    A batch is drawn by one explorer, and a group has room for one trace.
+    """
+    for hook in ("collect", "traces"):
+        if len(both := [type(e).__name__ for e in explorers if overrides(e, hook)]) > 1:
+            raise ConfigError(f"{' and '.join(both)} cannot be joined, {hook} of one alone is used: choose one")
     for place, explorer in enumerate(explorers):
         if not explorer.replaces_advantages:
             continue

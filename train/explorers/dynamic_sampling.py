@@ -24,6 +24,7 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explored, Explorer
 from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.explorers.joining import ITEMS, joined, rows_of
+from offleash.train.explorers.ranges import require_positive
 
 __all__ = ["DynamicSampling", "choose_groups", "further_rows", "is_mixed", "rollouts"]
 
@@ -36,10 +37,12 @@ class DynamicSampling(Explorer):
     text_only = True
 
     def __init__(self, max_batches: int = 10, budget: float | None = None) -> None:
-        if max_batches < 1:
-            raise ConfigError(f"max_batches of explorer dynamic_sampling must be at least 1, got {max_batches}")
-        if budget is not None and not budget > 0:
-            raise ConfigError(f"budget of explorer dynamic_sampling must be above 0, got {budget}")
+        if max_batches < 2:
+            raise ConfigError(
+                f"max_batches of explorer dynamic_sampling must be at least 2 (1 is plain GRPO), got {max_batches}"
+            )
+        if budget is not None:
+            require_positive("dynamic_sampling", budget=budget)
         self.max_batches, self.budget = max_batches, budget
         self.rollouts, self.batches, self.filled = 0, 0, 0.0
 

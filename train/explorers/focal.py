@@ -5,18 +5,17 @@ Every advantage of a group is multiplied by (1 - mu)^gamma, where mu is the shar
 
 import torch
 
-from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts
+from offleash.train.explorers.ranges import require_positive
 
 __all__ = ["Focal"]
 
 
 class Focal(Explorer):
-    """Args: gamma, 0.5 in most of the paper's settings; 0 is plain GRPO."""
+    """Args: gamma, 0.5 in most of the paper's settings."""
 
     def __init__(self, gamma: float = 0.5) -> None:
-        if gamma < 0:
-            raise ConfigError(f"explorer focal: gamma must be at least 0, got {gamma}")
+        require_positive("focal", gamma=gamma)
         self.gamma = gamma
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:

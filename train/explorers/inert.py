@@ -30,9 +30,9 @@ def inert_settings(training: GRPOConfig) -> list[str]:
     ]
 
 
-def require_group(name: str, k: int, training: GRPOConfig) -> None:
-    """Raise ConfigError if a group has fewer rollouts than an explorer needs."""
-    if k > training.num_generations:
+def require_group(name: str, k: int, training: GRPOConfig, largest: int | None = None) -> None:
+    """Raise ConfigError if a group has too few rollouts for an explorer's k, at most num_generations or `largest`."""
+    if k > (training.num_generations if largest is None else largest):
         raise ConfigError(
             f"explorer {name} would train on nothing: k is {k}, but a group has {training.num_generations} rollouts; "
             "lower k or raise num_generations"

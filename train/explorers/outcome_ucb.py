@@ -14,7 +14,7 @@ import torch
 
 from offleash.eval.atomic import write_whole
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
-from offleash.train.explorers.ranges import require_positive
+from offleash.train.explorers.ranges import require_not_negative, require_positive
 
 __all__ = ["OutcomeUcb"]
 
@@ -26,6 +26,7 @@ class OutcomeUcb(Explorer):
 
     def __init__(self, weight: float = 0.2, baseline: float = 0.5) -> None:
         require_positive("outcome_ucb", weight=weight)
+        require_not_negative("outcome_ucb", baseline=baseline)
         self.weight, self.baseline = weight, baseline
         self.counts: dict[str, Counter[str]] = {}
 

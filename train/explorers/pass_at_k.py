@@ -15,6 +15,7 @@ from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts
+from offleash.train.explorers.inert import require_group
 
 __all__ = ["PassAtK", "pass_at_k_advantages"]
 
@@ -40,11 +41,7 @@ class PassAtK(Explorer):
         self.k = k
 
     def require(self, training: GRPOConfig) -> None:
-        if self.k >= training.num_generations:
-            raise ConfigError(
-                f"explorer pass_at_k would train on nothing: k is {self.k}, but a group has {training.num_generations} "
-                "rollouts; lower k or raise num_generations above it"
-            )
+        require_group("pass_at_k", self.k, training, largest=training.num_generations - 1)
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         return torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])

@@ -16,6 +16,7 @@ from trl import GRPOConfig
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
 from offleash.train.explorers.inert import require_group
+from offleash.train.explorers.ranges import require_positive
 
 __all__ = ["Pkpo", "pkpo_advantage"]
 
@@ -33,6 +34,7 @@ class Pkpo(Explorer):
     def __init__(self, k: int = 4, scale: float = 1.0) -> None:
         if k < 1:
             raise ConfigError(f"explorer pkpo: k must be at least 1, got {k}")
+        require_positive("pkpo", scale=scale)
         self.k, self.scale = k, scale
 
     def require(self, training: GRPOConfig) -> None:

@@ -1,14 +1,22 @@
 """What the arguments of explorers may be: outside of it a method does nothing, the opposite, or NaN."""
 
+from math import inf
+
 from offleash.eval.errors import ConfigError
 
-__all__ = ["require_positive", "require_share"]
+__all__ = ["require_not_negative", "require_positive", "require_share"]
 
 
 def require_positive(explorer: str, **arguments: float) -> None:
     for name, value in arguments.items():
-        if not value > 0:
+        if not 0 < value < inf:
             raise ConfigError(f"{name} of explorer {explorer} must be above 0, got {value}")
+
+
+def require_not_negative(explorer: str, **arguments: float) -> None:
+    for name, value in arguments.items():
+        if not 0 <= value < inf:
+            raise ConfigError(f"{name} of explorer {explorer} must be 0 or more, got {value}")
 
 
 def require_share(explorer: str, **arguments: float) -> None:

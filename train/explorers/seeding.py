@@ -14,6 +14,7 @@ does neither (`scale_rewards: none`, `loss_type: dr_grpo`).
 
 With `source: base` training problems get `k` base samples each before step 1 (`base_samples.py`). Problems without a
 right one are left alone. The logged reward is the policy's own; `explorer/reward_with_traces` has the traces in it.
+TRL's `kl` and `entropy` are over all tokens of the batch, a trace's too; so is the KL penalty, which LUFFY has not.
 """
 
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ from offleash.train.explorers.base_samples import (
     unit_weights,
 )
 from offleash.train.explorers.inert import updates_per_rollout
+from offleash.train.explorers.ranges import require_positive
 from offleash.train.explorers.teacher import teacher_solutions
 
 __all__ = ["Seeding", "seeded_advantage"]
@@ -59,8 +61,7 @@ class Seeding(Explorer):
     """
 
     def __init__(self, source: str = "base", gamma: float = 0.1, problems: int | None = None, k: int = 16) -> None:
-        if not gamma > 0:
-            raise ConfigError(f"gamma of seeding must be above 0, got {gamma}")
+        require_positive("seeding", gamma=gamma)
         if k < 1 or (problems is not None and problems < 1):
             raise ConfigError("problems and k of seeding must be at least 1")
         self.source, self.gamma, self.problems, self.k = source, gamma, problems, k

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from offleash.eval.errors import ConfigError
 from offleash.eval.estimate import Estimate
 from offleash.eval.report.numbers import share
-from offleash.train.variants.overlays import CONTROL_OF, CONTROLS, PLAIN
+from offleash.train.variants.overlays import CONTROLS, PLAIN
 from offleash.train.variants.results import Measured, bounds
 from offleash.train.variants.significance import ALPHA, Difference, holm, mean_over_seeds, paired, welch
 
@@ -66,6 +66,7 @@ class VariantResult:
     better_p: float
     """The p of all that `better` claims, corrected likewise; NaN for a control and where a test is lacking."""
     early_stop: EarlyStop | None
+    own_controls: tuple[str, ...]
     verdict: Verdict
 
 
@@ -78,10 +79,13 @@ class Analysis:
     warnings: tuple[str, ...]
 
 
-def analyse(runs: Sequence[Measured], margin: float = 0.01, tried: Collection[str] = ()) -> Analysis:
+def analyse(
+    runs: Sequence[Measured], margin: float = 0.01, tried: Collection[str] = (), warnings: Sequence[str] = ()
+) -> Analysis:
     """Plain first, then in the order of the runs.
 
     `tried` names the variants that the sweep began or was asked for: those without numbers count in the correction too.
+    `warnings` are told before those of the analysis.
     """
     groups: dict[str, list[Measured]] = {PLAIN: []}
     for run in runs:
@@ -110,15 +114,16 @@ def analyse(runs: Sequence[Measured], margin: float = 0.01, tried: Collection[st
                 holm_p={metric: corrected[metric].get(name, math.nan) for metric in metrics},
                 better_p=better_p,
                 early_stop=None if name == PLAIN else _early_stop(members, groups[PLAIN]),
-                verdict=_judge(name, estimates[NSCR], since_start, against[name], better_p, len(family), margin),
+                own_controls=members[0].controls,
+                verdict=_judge(members, estimates[NSCR], since_start, against[name], better_p, len(family), margin),
             )
         )
-    return Analysis(tuple(results), margin, len(family), tuple(_warnings(groups)))
+    return Analysis(tuple(results), margin, len(family), (*warnings, *_warnings(groups)))
 
 
-def _references(name: str) -> tuple[str, ...]:
+def _references(members: Sequence[Measured]) -> tuple[str, ...]:
     """What a variant is compared with, as far as it was run."""
-    return (*REFERENCES, CONTROL_OF[name]) if name in CONTROL_OF else REFERENCES
+    return (*REFERENCES, *members[0].controls)
 
 
 def at_equal_pass(run: Measured, target: float) -> dict[str, float]:
@@ -137,7 +142,7 @@ def at_equal_pass(run: Measured, target: float) -> dict[str, float]:
 
 
 def _judge(
-    name: str,
+    members: Sequence[Measured],
     nscr: Estimate,
     since_start: Estimate,
     against: Mapping[str, Mapping[str, Difference]],
@@ -145,6 +150,7 @@ def _judge(
     family: int,
     margin: float,
 ) -> Verdict:
+    name = members[0].variant
     no_worse = name == PLAIN or against[PLAIN][PASS].floor > -margin
     escapes = nscr.value >= 0 and no_worse
     flags = (no_worse, escapes, escapes and nscr.low >= 0 and since_start.low >= 0)
@@ -160,7 +166,7 @@ def _judge(
         lacking.append(f"p = {share(better_p)} when corrected for {family} variants")
     if lacking:
         return Verdict("no", "; ".join(lacking), *flags)
-    untested = [r for r in _references(name) if r not in _tested(against)]
+    untested = [reference for reference in _references(members) if reference not in _tested(against)]
     if untested:
         return Verdict("open", f"above plain, but not tested against {' and '.join(untested)}", *flags)
     return Verdict("better", "", *flags)
@@ -190,7 +196,7 @@ def _since_start(members: Sequence[Measured]) -> Estimate:
 def _against(name: str, groups: Mapping[str, Sequence[Measured]]) -> dict[str, dict[str, Difference]]:
     return {
         reference: _differences(groups[name], groups[reference])
-        for reference in _references(name)
+        for reference in _references(groups[name])
         if reference in groups and reference != name
     }
 
@@ -230,9 +236,12 @@ def _warnings(groups: Mapping[str, Sequence[Measured]]) -> list[str]:
     absent = [reference for reference in REFERENCES if reference not in groups]
     if absent:
         found.append(f"{' and '.join(absent)} not in this sweep: no variant can be called better without them")
-    for name in groups:
-        if (control := CONTROL_OF.get(name)) is not None and control not in groups:
-            found.append(f"{name} was not compared with {control}, which changes what it changes beside its idea")
+    for name, members in groups.items():
+        found += [
+            f"{name} was not compared with {control}, which changes what it changes beside its idea"
+            for control in members[0].controls
+            if control not in groups
+        ]
     if any(len(members) < 2 for members in groups.values()):
         found.append("a variant with a single seed has no interval and no p-value: run 2 seeds at least, better 5")
     same = [name for name, members in groups.items() if name != PLAIN and _are_same(members, groups[PLAIN])]

@@ -12,11 +12,11 @@ The same command continues a sweep that was interrupted; what has ended is not r
 runs), report.md, report.html, report.json (keys: offleash.train.variants.record), pareto.svg and tradeoffs.svg (and
 .png), and tensorboard/ for the HParams page. Exit status 1 if a run failed or is missing.
 
-A variant is called better if, over the seeds, its NSCR is above plain's, placebo's and low_lr's (clip_higher's and
-kl_cov's also above two_updates', rehearsal's above high_lr's), and its pass@1 is not worse than plain's by more than
-the margin: p < .05 for all of it together, corrected (Holm) for every variant that was begun in OUT or is asked for. It
-escapes if its NSCR is 0 or more at such a pass@1. The report says what else the words mean, what stopping plain early
-would have given, and how many rollouts and base samples each variant took.
+A variant is called better if, over the seeds, its NSCR is above plain's, placebo's and low_lr's (with more updates per
+rollout than plain also above two_updates', with a higher learning rate above high_lr's), and its pass@1 is not worse
+than plain's by more than the margin: p < .05 for all of it together, corrected (Holm) for every variant that was begun
+in OUT or is asked for. It escapes if its NSCR is 0 or more at such a pass@1. The report says what else the words mean,
+what stopping plain early would have given, and how many rollouts and base samples each variant took.
 
 low_lr has .3 of the recipe's learning rate, high_lr 4 times as much, high_beta 50 times its beta, as suits the lab. For
 another recipe write a low_lr.yaml of your own (`times: {learning_rate: 0.5}`) and name its path.
@@ -52,8 +52,7 @@ def main(words: list[str]) -> int:
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     processes = ANY_PROCESSES if options.launch or options.report_only else 1
     runs = plan(find_recipe(options.config), overlays, seeds, options.out, words[at + 1 :], processes)
-    if not options.report_only:
-        _train(runs, options)
+    failed = [] if options.report_only else _train(runs, options)
     lacking = [run for run in runs if not run.has_ended]
     if len(lacking) < len(runs):
         try:
@@ -63,16 +62,17 @@ def main(words: list[str]) -> int:
     if lacking:
         told = ", ".join(run.name for run in lacking)
         print(f"offleash: {len(lacking)} of {len(runs)} runs have no result: {told}", file=sys.stderr)
-    return 1 if lacking else 0
+    return 1 if lacking or failed else 0
 
 
-def _train(runs: list["Run"], options: argparse.Namespace) -> None:
+def _train(runs: list["Run"], options: argparse.Namespace) -> list["Run"]:
+    """Those that failed."""
     from offleash.train.variants.sweep import ONE_PROCESS, run_sweep
 
     launch = tuple(shlex.split(options.launch)) if options.launch else ONE_PROCESS
     if shutil.which(launch[0]) is None:
         raise ConfigError(f"--launch: there is no command {launch[0]!r}")
-    run_sweep(runs, options.out, launch, options.jobs)
+    return run_sweep(runs, options.out, launch, options.jobs)
 
 
 def _report(runs: list["Run"], options: argparse.Namespace) -> None:
@@ -82,13 +82,13 @@ def _report(runs: list["Run"], options: argparse.Namespace) -> None:
     from offleash.train.variants.record import json_report
     from offleash.train.variants.report import html_report, markdown_report, text_report
     from offleash.train.variants.results import read_sweep
-    from offleash.train.variants.runs import asked_of, require_unchanged, tried
+    from offleash.train.variants.runs import asked_of, left_out, require_unchanged, tried
 
     ended = [run for run in runs if run.has_ended]
     for run in ended:
         require_unchanged(run)
     out, sweep = options.out, read_sweep(runs)
-    analysis = analyse(sweep.runs, options.margin, tried(runs, out))
+    analysis = analyse(sweep.runs, options.margin, tried(runs, out), left_out(runs, out))
     write_whole(out / "report.json", json_report(sweep, analysis).encode())
     write_whole(out / "report.md", markdown_report(sweep, analysis).encode())
     write_whole(out / "report.html", html_report(sweep, analysis).encode())

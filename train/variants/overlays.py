@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import offleash.recipes
 from offleash.eval.errors import ConfigError
+from offleash.train.recipe_file import read_recipe_file
 
-__all__ = ["CONTROLS", "CONTROL_OF", "PLAIN", "Overlay", "find_overlays", "read_settings"]
+__all__ = ["CONTROLS", "PLAIN", "Overlay", "find_overlays"]
 
 PLAIN = "plain"
 CONTROLS = (PLAIN, "high_beta", "high_lr", "low_lr", "placebo", "two_updates")
-CONTROL_OF = {"clip_higher": "two_updates", "kl_cov": "two_updates", "rehearsal": "high_lr"}
-"""Variants that change something beside their idea -> the control that changes this alone."""
 TAKEN = ("base-pools", "tensorboard")
 RECIPES = Path(offleash.recipes.__path__[0])
 
@@ -44,18 +41,8 @@ def find_overlays(names: Sequence[str]) -> list[Overlay]:
             raise ConfigError(f"a variant cannot be called {path.stem!r}, the sweep's own folder: rename the file")
         if any(other.name == path.stem for other in found):
             raise ConfigError(f"two variants are called {path.stem!r}: rename one of the files")
-        found.append(Overlay(path.stem, path, read_settings(path)))
+        found.append(Overlay(path.stem, path, read_recipe_file(path)))
     return found
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: keys and values are expected, got {type(values).__name__}")
-    return {str(key): value for key, value in values.items()}
 
 
 def _find(name: str) -> Path:

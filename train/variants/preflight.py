@@ -1,19 +1,44 @@
-"""Looks at every variant before the first is trained: a recipe that cannot be read, a control that is none."""
+"""Looks at every variant before the first is trained: a recipe that cannot be read, a control that is none.
 
-from collections.abc import Mapping, Sequence
+A variant that changes something beside its idea needs a control that changes this alone: more updates per rollout, as
+clip_higher and kl_cov have, need `two_updates`; a higher learning rate, as rehearsal has, needs `high_lr`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError, OffleashError
-from offleash.train.config import Recipe, load_recipe_elsewhere
+from offleash.train.config import Recipe, load_recipe_elsewhere, resolved
 from offleash.train.explorers import load_explorers
-from offleash.train.explorers.inert import updates_per_rollout
-from offleash.train.variants.overlays import CONTROL_OF, PLAIN
+from offleash.train.explorers.inert import inert_settings, updates_per_rollout
+from offleash.train.variants.overlays import CONTROLS, PLAIN
 
-__all__ = ["ANY_PROCESSES", "require_controls", "require_loadable"]
+__all__ = ["ANY_PROCESSES", "own_controls", "require_alike", "require_controls", "require_loadable"]
 
 ANY_PROCESSES = 40320
 """Stands for a number that only the launcher knows: TRL divides its batches by it, and so it is divisible by much."""
-SIDES = {"low_lr": ("learning_rate", -1), "high_lr": ("learning_rate", 1), "high_beta": ("beta", 1)}
+
+
+def _learning_rate(training: GRPOConfig) -> float:
+    return float(training.learning_rate)
+
+
+CHANGES: dict[str, tuple[str, Callable[[GRPOConfig], float], int]] = {
+    "low_lr": ("learning_rate", _learning_rate, -1),
+    "high_lr": ("learning_rate", _learning_rate, 1),
+    "high_beta": ("beta", lambda training: float(training.beta), 1),
+    "two_updates": ("updates per rollout", updates_per_rollout, 1),
+}
 """Control -> what it changes against plain, and in which direction."""
+OWN = ("high_lr", "two_updates")
+"""Controls that a variant needs if it changes the same in the same direction."""
+MEASURED_BY = (
+    *("model_name_or_path", "model_revision", "task", "probe_args", "monitor_k", "monitor_score_k", "monitor_seed"),
+    *("monitor_temperature", "monitor_top_p", "monitor_max_new_tokens", "temperature", "top_p", "top_k", "min_p"),
+    *("repetition_penalty", "max_completion_length", "generation_kwargs", "use_vllm"),
+)
+"""What a base pool and the draws from a policy depend on."""
 
 
 def require_loadable(words: Mapping[str, Sequence[str]], processes: int = 1) -> dict[str, Recipe]:
@@ -29,25 +54,53 @@ def require_loadable(words: Mapping[str, Sequence[str]], processes: int = 1) -> 
     return recipes
 
 
+def require_alike(recipes: Mapping[str, Recipe]) -> None:
+    """All are measured, and alike; none sets what does nothing."""
+    plain = resolved(recipes[PLAIN])
+    for name, recipe in recipes.items():
+        if not recipe.run.monitor_every:
+            raise ConfigError(f"{name} would not be measured: monitor_every must not be 0 in a sweep")
+        values = resolved(recipe)
+        if changed := [key for key in MEASURED_BY if values[key] != plain[key]]:
+            key = changed[0]
+            raise ConfigError(
+                f"{name} changes {key} from {plain[key]!r} to {values[key]!r}, and would be measured otherwise than "
+                "plain: change it in the recipe, for all of them"
+            )
+        if name != PLAIN and (inert := inert_settings(recipe.training)):
+            raise ConfigError(f"{name}: {inert[0]} (in a file {name}.yaml of your own)")
+
+
 def require_controls(recipes: Mapping[str, Recipe]) -> None:
     """A low learning rate for one recipe is a high one for another, and then it controls for nothing."""
-    for name, (key, side) in SIDES.items():
+    for name, (what, value_of, side) in CHANGES.items():
         if name not in recipes:
             continue
-        ours, plain = (getattr(recipes[which].training, key) for which in (name, PLAIN))
+        ours, plain = (value_of(recipes[which].training) for which in (name, PLAIN))
         if side * (ours - plain) <= 0:
             raise ConfigError(
-                f"the control {name} has {key} {ours:g}, which is not {'above' if side > 0 else 'below'} the recipe's "
+                f"the control {name} has {what} {ours:g}, which is not {'above' if side > 0 else 'below'} the recipe's "
                 f"{plain:g}: write an overlay of your own in a file {name}.yaml and name its path instead"
             )
-    for name in ("two_updates", *(variant for variant, control in CONTROL_OF.items() if control == "two_updates")):
-        if name not in recipes:
-            continue
-        ours, plain = (updates_per_rollout(recipes[which].training) for which in (name, PLAIN))
-        if ours != 2 * plain:
-            raise ConfigError(
-                f"{name} has {ours} and not {2 * plain} updates per rollout under this recipe, where "
-                f"gradient_accumulation_steps is {recipes[PLAIN].training.gradient_accumulation_steps}: write an "
-                f"overlay of your own in a file {name}.yaml (half of gradient_accumulation_steps, the recipe's own "
-                "steps_per_generation) and name its path instead"
-            )
+    for name, controls in own_controls(recipes).items():
+        for control in (control for control in controls if control in recipes):
+            what, value_of, _ = CHANGES[control]
+            ours, theirs = (value_of(recipes[which].training) for which in (name, control))
+            if ours != theirs:
+                raise ConfigError(
+                    f"{name} has {what} {ours:g} and its control {control} {theirs:g}: write an overlay of your own "
+                    f"with {name}'s in a file {control}.yaml and name its path instead"
+                )
+
+
+def own_controls(recipes: Mapping[str, Recipe]) -> dict[str, tuple[str, ...]]:
+    """Variant -> the controls that it must be compared with beside those of all."""
+    return {name: _own(recipe, recipes[PLAIN]) for name, recipe in recipes.items() if name not in CONTROLS}
+
+
+def _own(recipe: Recipe, plain: Recipe) -> tuple[str, ...]:
+    def changed(control: str) -> bool:
+        _, value_of, side = CHANGES[control]
+        return side * (value_of(recipe.training) - value_of(plain.training)) > 0
+
+    return tuple(control for control in OWN if changed(control))

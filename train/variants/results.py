@@ -3,13 +3,14 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
 from offleash.eval.measure import powers_of_two
+from offleash.train.grpo import FINAL
 from offleash.train.variants.budget import read_budget
 from offleash.train.variants.runs import Run, failure, reason
 
@@ -55,6 +56,8 @@ class Measured:
     """That it trained on, until its last measurement; None if the run left too little to tell."""
     base_samples: int = 0
     """On training problems, drawn beside the rollouts."""
+    controls: tuple[str, ...] = ()
+    """That its variant must be compared with beside those of all."""
 
     @property
     def first(self) -> Mapping[str, float] | None:
@@ -92,11 +95,11 @@ def read_sweep(runs: Sequence[Run]) -> Sweep:
         (first, run), (second, other) = list(pools.items())[:2]
         raise ConfigError(
             f"{run.name} was measured against the base pool {first} and {other.name} against {second}: a variant must "
-            "not change the model, the probe problems or the monitor's sampling (set monitor_temperature in the recipe)"
+            "not change the model, the probe problems or how they are sampled"
         )
     first_record = records[0]
     return Sweep(
-        runs=tuple(read_run(run.folder, run.overlay.name, run.seed) for run in ended),
+        runs=tuple(replace(read_run(run.folder, run.overlay.name, run.seed), controls=run.controls) for run in ended),
         missing={run.name: _why_missing(run) for run in runs if not run.has_ended},
         base=_metrics(first_record["base"], first_record),
         k=int(first_record["k"]),
@@ -138,4 +141,6 @@ def _metrics(raw: Mapping[str, float | None], record: Mapping[str, Any]) -> dict
 def _why_missing(run: Run) -> str:
     if (failed := failure(run.folder)) is not None:
         return f"failed with status {failed['status']}: {reason(failed['last_lines'])}"
+    if (run.folder / FINAL).exists() and run.has_begun:
+        return "its last measurement failed (see its log.txt): remove its folder to train it again"
     return "not ended" if run.has_begun else "not begun"

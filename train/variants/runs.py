@@ -9,21 +9,23 @@ OUT/NAME/seed-S/   the run's folder, as `offleash.train` leaves it
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.train.checkpoints import checkpoints
 from offleash.train.config import flag_name
 from offleash.train.grpo import FINAL
-from offleash.train.variants.overlays import CONTROLS, Overlay, read_settings
-from offleash.train.variants.preflight import require_controls, require_loadable
+from offleash.train.recipe_file import read_recipe_file
+from offleash.train.variants.overlays import CONTROLS, Overlay
+from offleash.train.variants.preflight import own_controls, require_alike, require_controls, require_loadable
 
 __all__ = [
-    *("BASE_POOLS", "Run", "asked_of", "drop_bars", "failure", "plan", "reason", "record_failure", "record_start"),
-    *("require_unchanged", "tried"),
+    *("BASE_POOLS", "Run", "asked_of", "drop_bars", "failure", "left_out", "plan", "reason", "record_failure"),
+    *("record_start", "require_unchanged", "tried"),
 ]
 
 ASKED, LOG, FAILED = "asked.json", "log.txt", "failed.json"
@@ -42,6 +44,8 @@ class Run:
     """Of `offleash.train`."""
     asked: Mapping[str, Any]
     """Keys of the recipe, of the overlay (`overlay.KEY`), and `flags`."""
+    controls: tuple[str, ...] = ()
+    """That it must be compared with beside those of all variants."""
 
     @property
     def name(self) -> str:
@@ -58,8 +62,15 @@ class Run:
 
     @property
     def has_ended(self) -> bool:
-        """The last thing a run does is to save its model, after its last measurement."""
-        return self.has_begun and (self.folder / FINAL).exists()
+        """It has saved its model, the last thing that a run does, and its last measurement did not fail."""
+        return self.has_begun and (self.folder / FINAL).exists() and not self.lacks_measurement
+
+    @property
+    def lacks_measurement(self) -> bool:
+        """A monitor that fails lets its run go on."""
+        saved = [int(path.name.removeprefix("checkpoint-")) for path in checkpoints(self.folder)]
+        measured = json.loads((self.folder / HISTORY).read_text())["steps"]
+        return max(saved, default=0) > max(map(int, measured), default=0)
 
 
 def plan(
@@ -75,12 +86,15 @@ def plan(
     for overlay in overlays:
         if both := [key for key in overlay.settings if f"--{key}" in flags]:
             raise ConfigError(f"--{both[0]} after `--` would undo what the variant {overlay.name} sets: leave one out")
-    settings = read_settings(base)
+    settings = read_recipe_file(base)
     if "explorer" in settings:
         raise ConfigError(f"{base} has an explorer, and plain would not be plain: take it out, or into an overlay")
     runs = [_run(base, settings, overlay, seed, out, extra) for seed in seeds for overlay in overlays]
-    require_controls(require_loadable({run.overlay.name: run.words for run in runs[: len(overlays)]}, processes))
-    return runs
+    recipes = require_loadable({run.overlay.name: run.words for run in runs[: len(overlays)]}, processes)
+    require_alike(recipes)
+    require_controls(recipes)
+    controls = own_controls(recipes)
+    return [replace(run, controls=controls.get(run.overlay.name, ())) for run in runs]
 
 
 def tried(runs: Sequence[Run], out: Path) -> list[str]:
@@ -88,6 +102,14 @@ def tried(runs: Sequence[Run], out: Path) -> list[str]:
     begun = sorted(path.parents[1].name for path in out.glob(f"*/seed-*/{ASKED}"))
     names = dict.fromkeys([*(run.overlay.name for run in runs), *begun])
     return [name for name in names if name not in CONTROLS]
+
+
+def left_out(runs: Sequence[Run], out: Path) -> list[str]:
+    """A sentence if other seeds of these variants lie in the folder: none are picked in silence."""
+    asked, names = {run.folder for run in runs}, {run.overlay.name for run in runs}
+    others = sorted(path.parent for path in out.glob(f"*/seed-*/{ASKED}") if path.parents[1].name in names)
+    told = [f"{folder.parent.name} {folder.name}" for folder in others if folder not in asked]
+    return [f"not asked for and not in this report, though they lie in {out}: {', '.join(told)}"] if told else []
 
 
 def require_unchanged(run: Run) -> None:

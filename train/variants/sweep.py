@@ -1,11 +1,11 @@
 """Runs the runs: each a process of its own, a few at a time, what ended is left alone, what failed is told.
 
-The first run draws the base's pool while the others wait, because all of them share it. Interrupting the sweep, or
-killing it, ends its runs; the same command continues them from their checkpoints.
+The first run draws the base's pool while the others wait, because all of them share it. Interrupting the sweep ends its
+runs; the same command continues them from their checkpoints. kill -9 ends them too, but for what a launcher
+(`--launch`) started: such workers go on, and hold the lock of their run's folder until they end.
 """
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -17,9 +17,9 @@ from types import FrameType
 
 from tqdm import tqdm
 
-from offleash.eval.errors import ConfigError
 from offleash.eval.report.numbers import share
 from offleash.eval.verify.sandbox import die_with_parent
+from offleash.train.lock import hold
 from offleash.train.variants.results import read_run
 from offleash.train.variants.runs import Run, drop_bars, record_failure, record_start, require_unchanged
 
@@ -27,7 +27,6 @@ __all__ = ["ONE_PROCESS", "run_sweep"]
 
 ONE_PROCESS = (sys.executable,)
 """What stands before `-m offleash.train`: for one process the interpreter alone does what `accelerate launch` does."""
-LOCK = ".lock"
 LAST_LINES = 12
 LOOK_EVERY = 0.5
 PATIENCE = 10.0  # seconds from a polite end to kill -9
@@ -98,7 +97,7 @@ class _Processes:
     def _fail(self, run: Run, status: int, took: str) -> None:
         lines = _tail(run.log)
         if not status:
-            lines.append("error: it ended without a measurement: monitor_every must not be 0 in a sweep")
+            lines.append("error: its last measurement failed: remove its folder to train it again")
         record_failure(run, status, lines)
         self.failed.append(run)
         _say(f"{run.name}: FAILED after {took} with status {status}; the others go on. Its last lines:")
@@ -117,17 +116,9 @@ class _Processes:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[int]:
-    """One sweep in a folder at a time. The runs inherit the lock, which goes with the last that holds it."""
+    """One sweep in a folder at a time. The runs inherit the lock."""
+    lock = hold(out, f"another sweep, or a run it left, is at work in {out}: wait for it or end it")
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = os.open(out / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise ConfigError(f"cannot write in --out {out}: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(f"another sweep, or a run it left, is at work in {out}: wait for it or end it") from error
         yield lock
     finally:
         os.close(lock)

@@ -7,7 +7,7 @@ from offleash.eval.estimate import Estimate
 from offleash.eval.report.numbers import DASH, estimate, number, p_value, percent, share
 from offleash.eval.report.tables import Table
 from offleash.train.variants.analysis import REFERENCES, Analysis, VariantResult
-from offleash.train.variants.overlays import CONTROL_OF, PLAIN
+from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.results import METRICS, Measured, Sweep
 from offleash.train.variants.significance import ALPHA, Difference, t_quantile
 
@@ -226,10 +226,8 @@ def _budget(runs: Sequence[Measured]) -> str:
 
 
 def _own_control(variant: VariantResult) -> str:
-    control = CONTROL_OF.get(variant.name)
-    if control is None or control not in variant.against:
-        return DASH
-    return f"{control} {_p(variant.against[control]['nscr'])}"
+    tested = [control for control in variant.own_controls if control in variant.against]
+    return ", ".join(f"{control} {_p(variant.against[control]['nscr'])}" for control in tested) or DASH
 
 
 def _escape_words(variant: VariantResult) -> str:

@@ -7,6 +7,7 @@ import torch
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import Explorer, load_explorers
+from offleash.train.explorers.chain import require_chain
 from offleash.train.trainer import ExploringTrainer, normalised
 
 
@@ -62,6 +63,19 @@ def advantages(rollouts):
         return shaped_pg, trainer._metrics["train"]
 
     return of
+
+
+class Once(Gift):
+    """Brings traces, and draws the batch itself."""
+
+    def collect(self, inputs: Any, explored: Any) -> Any:
+        return explored(inputs)[0]
+
+
+@pytest.mark.parametrize(("pair", "hook"), [((Once, Once), "collect"), ((Gift, Once), "traces")])
+def test_two_that_draw_the_batch_or_bring_traces_are_refused(pair, hook) -> None:
+    with pytest.raises(ConfigError, match=f"cannot be joined, {hook} of one alone is used"):
+        require_chain([kind("rewards", None) for kind in pair])
 
 
 LOGPS = [[-1.0, -2.0, -0.1, -5.0], [-0.3, -0.2, -0.4, -0.1]]

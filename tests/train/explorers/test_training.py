@@ -1,6 +1,5 @@
-"""Every variant in a real trainer: it trains, it survives a resume, and it leaves stock TRL alone where it should."""
+"""Explorers in a real trainer: every hook does there what it says, and stock TRL is left alone where it should be."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,18 +9,6 @@ import torch
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import EXPLORERS, Explorer, find_explorer, load_explorers
 from offleash.train.trainer import normalised
-
-TWO_UPDATES = {"per_device_train_batch_size": 16, "steps_per_generation": 2, "max_steps": 6, "save_steps": 2}
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "pass_at_k": {"k": 2},
-    "pkpo": {"k": 2},
-    "clip_cov": {"ratio": 0.05, "low": 0.0},
-    "kl_cov": {"ratio": 0.1},
-    "anchor": {"problems": 8, "k": 4, "batch": 4},
-    "seeding": {"problems": 16, "k": 4},
-    "reference_reset": {"every": 2},
-}
-SETTINGS: dict[str, dict[str, Any]] = {"kl_cov": TWO_UPDATES}
 
 
 @pytest.fixture
@@ -34,24 +21,6 @@ def trained(make_trainer, trajectory):
         return trajectory(trainer)
 
     return run
-
-
-def build(name: str) -> list[Explorer]:
-    return load_explorers({name: ARGUMENTS.get(name, {})})
-
-
-@pytest.mark.parametrize("name", EXPLORERS)
-def test_a_resumed_run_has_the_trajectory_of_one_that_was_not_interrupted(
-    name: str, make_trainer, trained, trajectory, tmp_path: Path
-) -> None:
-    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, **SETTINGS.get(name, {})}
-    rows = trained("whole", build(name), **settings)
-    assert len(rows) == 3  # rollouts
-    assert all(torch.isfinite(torch.tensor(row["grad_norm"])) for row in rows)
-    at = settings["save_steps"]
-    resumed = make_trainer("whole", build(name), **settings)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{at}"))
-    assert trajectory(resumed) == rows
 
 
 def test_without_explorers_and_with_the_identity_the_trajectory_is_stock_trls(trained) -> None:
@@ -110,6 +79,22 @@ def test_an_extra_loss_enters_the_gradient_as_trls_own_entropy_bonus_does(traine
     assert all(a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-5) for a, b in pairs)
 
 
+class Constant(Explorer):
+    """A loss of `size` in every optimizer step, whatever the number of micro-batches."""
+
+    def __init__(self, size: float) -> None:
+        self.size = size
+
+    def extra_loss(self, tokens: Any, model: Any) -> torch.Tensor:
+        return torch.tensor(self.size / self.trainer.current_gradient_accumulation_steps)
+
+
+def test_extra_losses_of_all_explorers_are_logged_as_they_enter_a_step(trained) -> None:
+    accumulated = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2, "max_steps": 1}
+    (row,) = trained("run", [Constant(0.5), Constant(0.25)], **accumulated)
+    assert row["explorer/extra_loss"] == pytest.approx(0.75)
+
+
 class Policy(Explorer):
     """The policy loss once more, through token_mean."""
 
@@ -127,6 +112,7 @@ def test_token_mean_averages_as_trl_does_for_every_loss_type(loss_type: str, tra
     assert twice[0]["grad_norm"] == pytest.approx(2 * plain[0]["grad_norm"], rel=1e-4)
 
 
+ARGUMENTS: dict[str, dict[str, Any]] = {"pass_at_k": {"k": 2}, "pkpo": {"k": 2}, "reference_reset": {"every": 2}}
 ADVANTAGE_VARIANTS = [n for n in EXPLORERS if n not in ("anchor", "seeding", "kl_cov", "clip_cov")]
 
 

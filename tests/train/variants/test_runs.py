@@ -6,12 +6,20 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.train.config import load_recipe
+from offleash.train.config import find_recipe, load_recipe
 from offleash.train.variants.command import main
 from offleash.train.variants.overlays import find_overlays
 from offleash.train.variants.preflight import ANY_PROCESSES
 from offleash.train.variants.results import read_sweep
-from offleash.train.variants.runs import asked_of, plan, record_failure, record_start, require_unchanged, tried
+from offleash.train.variants.runs import (
+    asked_of,
+    left_out,
+    plan,
+    record_failure,
+    record_start,
+    require_unchanged,
+    tried,
+)
 
 BASE = "task: countdown\nmodel_name_or_path: lab\nlearning_rate: 1.0e-4\n"
 
@@ -30,9 +38,51 @@ def make(files, names=("hot.yaml",), seeds=(0, 1), extra=()):
     return plan(files / "base.yaml", overlays, seeds, files / "out", extra)
 
 
-def test_rehearsals_own_control_has_its_learning_rate():
-    of = {n: load_recipe(["--config", "lab", "--config", f"variants/{n}"]) for n in ("rehearsal", "high_lr")}
-    assert of["rehearsal"].training.learning_rate == of["high_lr"].training.learning_rate > 1e-4
+def test_a_variant_that_changes_more_than_its_idea_has_a_control_that_changes_this_alone(tmp_path):
+    names = ("rehearsal", "high_lr", "clip_higher", "kl_cov", "two_updates", "focal")
+    runs = plan(find_recipe("lab"), find_overlays(names), [0], tmp_path / "out", [])
+    found = {run.overlay.name: run.controls for run in runs if run.controls}
+    assert found == {"rehearsal": ("high_lr",), "clip_higher": ("two_updates",), "kl_cov": ("two_updates",)}
+
+
+def test_a_control_of_another_size_than_its_variants_is_refused(files):
+    (files / "high_lr.yaml").write_text("learning_rate: 1.0e-3\n")
+    assert make(files, ("hot.yaml",))[1].controls == ("high_lr",)
+    with pytest.raises(ConfigError, match=r"hot has learning_rate 0.002 and its control high_lr 0.001"):
+        make(files, ("hot.yaml", "high_lr.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("monitor_every: 0\n", "hotter would not be measured"),
+        ("temperature: 1.5\n", r"hotter changes temperature from 1.0 to 1.5"),
+        ('probe_args: {"n": 3}\n', "hotter changes probe_args"),
+        ("epsilon_high: 0.28\n", "hotter: epsilon_high does nothing with one update per rollout"),
+    ],
+)
+def test_what_would_not_be_measured_as_plain_is_or_does_nothing_is_refused(files, text, told):
+    (files / "hotter.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        make(files, ("hotter.yaml",))
+
+
+def test_a_run_whose_last_measurement_failed_has_no_result(files):
+    runs = make(files)[:2]
+    for run in runs:
+        record_start(run)
+        measured(run.folder, "/pools/one", 0.4)
+    (runs[1].folder / "checkpoint-20").mkdir()
+    assert [run.has_ended for run in runs] == [True, False]
+    assert "last measurement failed" in read_sweep(runs).missing["hot seed 0"]
+
+
+def test_other_seeds_in_the_folder_are_told_of(files):
+    first, second = make(files, seeds=(0, 1)), make(files, seeds=(1, 2))
+    for run in first:
+        record_start(run)
+    assert left_out(first, files / "out") == []
+    assert left_out(second, files / "out")[0].endswith("hot seed-0, plain seed-0")
 
 
 def test_plain_comes_first_and_every_seed_is_finished_before_the_next(files):
@@ -61,7 +111,7 @@ def test_an_unknown_name_two_of_one_name_and_a_file_without_keys_are_refused(fil
     with pytest.raises(ConfigError, match="two variants are called 'hot'"):
         find_overlays([str(files / "hot.yaml"), str(files / "other" / "hot.yaml")])
     (files / "empty.yaml").write_text("# nothing\n")
-    with pytest.raises(ConfigError, match="keys and values"):
+    with pytest.raises(ConfigError, match="mapping of keys to values"):
         find_overlays([str(files / "empty.yaml")])
     (files / "tensorboard.yaml").write_text("beta: 0.1\n")
     with pytest.raises(ConfigError, match="cannot be called 'tensorboard'"):
@@ -109,8 +159,8 @@ def test_changed_settings_are_refused_and_named(files):
         ("low_lr", "learning_rate: 1.0e-4\n", "low_lr has learning_rate 0.0001, which is not below the recipe's"),
         ("low_lr", "beta: 0.1\n", "low_lr has learning_rate 0.0001, which is not below"),
         ("high_lr", "learning_rate: 3.0e-5\n", "high_lr has learning_rate 3e-05, which is not above"),
-        ("two_updates", "steps_per_generation: 1\n", "two_updates has 1 and not 2 updates per rollout"),
-        ("clip_higher", "epsilon_high: 0.28\n", "clip_higher has 1 and not 2 updates .* a file clip_higher.yaml"),
+        ("two_updates", "steps_per_generation: 1\n", "two_updates has updates per rollout 1, which is not above"),
+        ("clip_higher", "epsilon_high: 0.28\n", "clip_higher: epsilon_high does nothing"),
         ("high_beta", "beta: 0.0\n", "high_beta has beta 0, which is not above .* a file high_beta.yaml"),
     ],
 )

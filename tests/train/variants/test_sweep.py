@@ -87,7 +87,7 @@ def test_a_failed_run_is_told_of_and_tried_again_and_the_others_go_on(sweep, cap
 def test_a_folder_that_cannot_be_written_is_refused_in_one_line(sweep):
     runs, out, launch = sweep
     out.write_text("a file")
-    with pytest.raises(ConfigError, match=r"cannot write in --out .*: File exists"):
+    with pytest.raises(ConfigError, match=r"cannot write in .*: File exists"):
         run_sweep(runs, out, launch)
 
 

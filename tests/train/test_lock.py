@@ -1,0 +1,29 @@
+"""Two runs in one folder would overwrite each other's checkpoints and pools."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from offleash.eval.errors import ConfigError
+from offleash.train.config import load_recipe
+from offleash.train.grpo import run
+from offleash.train.lock import hold
+
+
+def test_a_folder_is_held_once_until_it_is_let_go(tmp_path: Path) -> None:
+    lock = hold(tmp_path / "run", "taken")
+    with pytest.raises(ConfigError, match="taken"):
+        hold(tmp_path / "run", "taken")
+    os.close(lock)
+    os.close(hold(tmp_path / "run", "taken"))
+
+
+def test_a_second_run_in_a_folder_is_refused_before_it_touches_anything(tmp_path: Path) -> None:
+    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", "--output_dir", str(tmp_path / "run"), "--resume"])
+    lock = hold(tmp_path / "run", "taken")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match="another process is training in"):
+        run(recipe)
+    assert sorted(tmp_path.rglob("*")) == before
+    os.close(lock)
