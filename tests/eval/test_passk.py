@@ -54,9 +54,9 @@ def test_one_correct_of_n_gives_k_over_n_where_bootstrapped_best_of_n_stops_at_6
 
 def test_every_budget_of_hundreds_of_large_pools_takes_seconds() -> None:
     correct_p = np.random.default_rng(0).integers(0, 16385, 500)
-    start = time.perf_counter()
+    start = time.process_time()
     curves = pass_at_k(correct_p, 16384, np.arange(1, 16385))
-    assert time.perf_counter() - start < 20  # the comb loop: 111 s for each problem
+    assert time.process_time() - start < 20  # the comb loop: 111 s for each problem
     assert curves.shape == (500, 16384)
     assert np.all(np.diff(curves, axis=1) >= 0)
 

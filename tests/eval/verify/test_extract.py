@@ -85,6 +85,6 @@ def test_prose_answers(text: str, found: tuple[str | None, str]) -> None:
     ids=lambda text: repr(text[:12]),
 )  # fmt: skip
 def test_extraction_stays_quick_on_hostile_text(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     extract(text, NUMBERS)
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10

@@ -22,9 +22,9 @@ def test_what_is_not_understood_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", TOO_LARGE, ids=lambda text: text[:20])
 def test_what_is_too_large_is_refused_at_once(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert read(text) == "too large"
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_signs_powers_and_functions_group_as_written() -> None:

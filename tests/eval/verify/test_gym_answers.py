@@ -95,6 +95,6 @@ def test_hostile_text_is_spelled_quickly() -> None:
             "1" + " " * 19_000 + "2",
             "\\begin{" * 2500,
         ):
-            started = time.monotonic()
+            started = time.process_time()
             spelled(dataset, text)
-            assert time.monotonic() - started < 5, (dataset, text[:10])
+            assert time.process_time() - started < 5, (dataset, text[:10])

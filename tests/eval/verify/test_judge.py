@@ -41,15 +41,16 @@ class Server:
                     server.most_concurrent = max(server.most_concurrent, server.concurrent)
                 try:
                     status, text = server.behave(number, body)
+                finally:  # before the reply: once it is out, the client may ask the next
+                    with lock:
+                        server.concurrent -= 1
+                try:
                     self.send_response(status)
                     self.send_header("Content-Length", str(len(text.encode())))
                     self.end_headers()
                     self.wfile.write(text.encode())
                 except BrokenPipeError:
                     pass
-                finally:
-                    with lock:
-                        server.concurrent -= 1
 
             def log_message(self, *arguments: object) -> None:
                 pass

@@ -52,9 +52,9 @@ def test_depth_and_number_of_parts_are_bounded() -> None:
     deep = "(" * 3 + "1,2" + "),3" * 3
     assert understand(deep).kind == "bare"
     nested = "(1," * (MAX_NESTING + 3) + "2" + ")" * (MAX_NESTING + 3)
-    started = time.monotonic()
+    started = time.process_time()
     understand(nested)
     understand(",".join("1" for _ in range(900)))
     understand("((1,2)," * 200)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
     assert understand("x" * 100_000).too_large

@@ -59,9 +59,9 @@ def test_a_single_answer_in_this_process_takes_no_time_to_speak_of() -> None:
     from offleash.eval.verify.mathematics import judge_here
 
     for answer in TORTURE:
-        started = time.monotonic()
+        started = time.process_time()
         judge_here("17", answer)
-        assert time.monotonic() - started < 5, answer[:50]
+        assert time.process_time() - started < 5, answer[:50]
 
 
 def test_whole_completions_of_torture(before: set[int]) -> None:
