@@ -117,7 +117,7 @@ def _monitor(trainer: Any) -> SupportCallback | None:
 def _solved(pool: Pool | None, problems: Sequence[Problem]) -> list[Solved]:
     assert pool is not None
     found: dict[str, list[tuple[str, str | None]]] = {problem.id: [] for problem in problems}
-    for row in pool.read(["problem_id", "correct", "completion", "answer"]).to_pylist():
-        if row["correct"]:
-            found[row["problem_id"]].append((row["completion"], row["answer"]))
+    table = pool.read(["problem_id", "correct", "completion", "answer"])
+    for row in table.filter(table["correct"]).to_pylist():
+        found[row["problem_id"]].append((row["completion"], row["answer"]))
     return [solved_by(problem, samples) for problem in problems if (samples := found[problem.id])]

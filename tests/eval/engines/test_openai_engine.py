@@ -119,7 +119,7 @@ def draws(engine: OpenAIEngine, wanted: list[Request], sampling: Sampling = PLAI
 
 
 def test_every_request_comes_back_once_with_its_own_seed_and_many_are_under_way(server: Server) -> None:
-    server.behave = lambda call, body: time.sleep(0.02)  # type: ignore[func-returns-value]
+    server.behave = lambda call, body: time.sleep(0.1)  # type: ignore[func-returns-value]
     found = draws(engine_for(server, concurrency=8), requests(50))
     assert len({c.text for completions in found.values() for c in completions}) == 200
     assert 4 <= server.most <= 8
@@ -169,12 +169,15 @@ def test_passing_failures_are_tried_again_and_change_nothing(server: Server) -> 
 def test_a_server_that_drops_connections_is_tried_again(server: Server) -> None:
     found = draws(engine_for(server), requests(1))
 
+    release = threading.Event()
+
     def hang(call: int, body: dict[str, Any]) -> None:
         if call == 2:
-            time.sleep(1.0)
+            release.wait(30)
 
     server.behave = hang
-    assert draws(engine_for(server, timeout=0.3), requests(1)) == found
+    assert draws(engine_for(server, timeout=2.0), requests(1)) == found
+    release.set()
     assert len(server.bodies) == 3
 
 
