@@ -99,6 +99,8 @@ def recipe(folder: Path, steps: int, *configs: str) -> Recipe:
     flags = ["--monitor_every", "0", "--disable_tqdm", "true", "--save_strategy", "no", "--report_to", "none"]
     if "variants/reference_reset" in configs:
         flags += ["--explorer.every", "4"]  # so that a few steps have resets among them
+    if "variants/rehearsal" in configs:
+        flags += ["--explorer.k", "4"]  # drawn before the first step, which does not count
     made = load_recipe(["--config", "lab", *overlays, "--output_dir", str(folder), *flags])
     made.training.max_steps = (WARM_UP + steps + 1) * int(made.training.steps_per_generation)
     return made
