@@ -18,7 +18,7 @@ from math import log
 
 from math_verify import parse, verify
 
-from offleash.eval.tasks.base import Problem
+from offleash.eval.problem import Problem
 from offleash.eval.tasks.math_answers import MathAnswers
 from offleash.eval.verify import answers
 from offleash.eval.verify.expressions import possible_readings, read, read_equation

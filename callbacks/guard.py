@@ -16,8 +16,8 @@ from typing import NamedTuple
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks.support import SupportCallback
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.eval.files import write_whole
 
 __all__ = ["Rule", "SupportGuard", "parse_rule"]
 

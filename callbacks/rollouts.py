@@ -11,8 +11,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.entropy import answer_entropy
+from offleash.eval.images import picture_key
 from offleash.eval.tasks import Problem, Task, completion_text
-from offleash.eval.tasks.images import picture_key
 
 __all__ = ["RolloutCallback", "group_metrics"]
 

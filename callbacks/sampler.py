@@ -21,9 +21,9 @@ from trl.trainer.utils import pad
 
 from offleash.callbacks.base import frozen_base
 from offleash.callbacks.isolation import isolated_rng, sampling_as
+from offleash.eval.images import has_images, with_pictures
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import Problem
-from offleash.eval.tasks.images import has_images, with_pictures
 
 __all__ = ["Draw", "Round", "TrainerSampler", "plan_rounds"]
 

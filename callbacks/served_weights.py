@@ -22,8 +22,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from offleash.callbacks.live_server import watch_server
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.errors import EngineError
+from offleash.eval.images import without_images
 from offleash.eval.tasks import Task
-from offleash.eval.tasks.images import without_images
 
 __all__ = ["DIFFERENCE", "NOISE", "Noise", "Scores", "ServedWeights", "find_fault", "served_moved"]
 

@@ -25,8 +25,8 @@ from offleash.callbacks.sampler import plan_rounds
 from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.callbacks.tensorboard import custom_layout, lost_and_gained_table, pass_at_k_figure
 from offleash.callbacks.trackers import Trackers
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, VerifyError
+from offleash.eval.files import write_whole
 from offleash.eval.measure import base_tag, changes, powers_of_two, sample_metrics, support_metrics, token_entropy_tag
 from offleash.eval.pool import Pool
 from offleash.eval.spec import PoolSpec

@@ -17,9 +17,9 @@ from offleash.eval.blocks import Block, Ledger, block_seed, round_ends
 from offleash.eval.engines.base import Completion, Drawn, Engine, Prompt, Request
 from offleash.eval.errors import EngineError
 from offleash.eval.pool import Pool
+from offleash.eval.problem import Task, Verdict
 from offleash.eval.repeats import Repeats
 from offleash.eval.sampling import Sampling
-from offleash.eval.tasks.base import Task, Verdict
 from offleash.eval.verify.failures import Failures
 
 __all__ = ["Drawing", "Totals", "draw"]

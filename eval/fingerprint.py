@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem
+from offleash.eval.problem import Problem
 
 __all__ = ["canonical_json", "problems_fingerprint", "template_fingerprint", "weights_fingerprint"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Status, completion_text
+from offleash.eval.problem import Status, completion_text
 from offleash.eval.tasks.rows import content_id
 
 __all__ = ["COLUMNS", "FORMATS", "BadRow", "Format", "Reading", "Record", "recognise"]

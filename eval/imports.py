@@ -23,7 +23,7 @@ from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.import_formats import COLUMNS, BadRow, Format, Reading, Record, recognise
 from offleash.eval.parts import valid_text
 from offleash.eval.pool import Pool, PoolSpec, Sample
-from offleash.eval.tasks.base import Problem, Status, Task
+from offleash.eval.problem import Problem, Status, Task
 from offleash.eval.verify.failures import Failures
 
 __all__ = ["Imported", "Source", "import_samples", "read_records"]

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import PoolError
-from offleash.eval.tasks.base import Status
+from offleash.eval.files import write_whole
+from offleash.eval.problem import Status
 
 __all__ = ["SCHEMA", "Sample", "list_parts", "read_part", "rows_table", "valid_text", "write_part"]
 

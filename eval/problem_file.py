@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import PoolError
+from offleash.eval.files import write_whole
 from offleash.eval.parts import valid_text
-from offleash.eval.tasks.base import Problem
+from offleash.eval.problem import Problem
 
 __all__ = ["Answers", "read_problems", "write_problems"]
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from offleash.eval.atomic import remove_leftovers, write_whole
 from offleash.eval.errors import PoolError
+from offleash.eval.files import remove_leftovers, write_whole
 from offleash.eval.fingerprint import canonical_json
 from offleash.eval.pool import Pool
 from offleash.eval.scan import Draws, Seen

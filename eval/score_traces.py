@@ -18,10 +18,10 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.import_formats import BadRow, flag, prompt_of, reply, text
 from offleash.eval.imports import numbered_rows
 from offleash.eval.parts import valid_text
+from offleash.eval.problem import Problem, prompt_key
 from offleash.eval.score_pool import score_checked
 from offleash.eval.score_summary import Summary, summarise
 from offleash.eval.score_text import TextEncoder
-from offleash.eval.tasks.base import Problem, prompt_key
 
 __all__ = ["TraceScores", "Traces", "read_traces", "score_traces"]
 

@@ -21,8 +21,8 @@ import yaml
 from trl import GRPOConfig, ModelConfig, TrlParser
 
 import offleash.recipes
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.eval.files import write_whole
 from offleash.train.explorers.choice import explorer_mapping, take_explorers
 from offleash.train.recipe_file import read_recipe_file
 

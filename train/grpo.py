@@ -19,8 +19,8 @@ from offleash.callbacks.served_weights import ServedWeights
 from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.images import as_parts
 from offleash.eval.tasks import Task, load_task
-from offleash.eval.tasks.images import as_parts
 from offleash.train.checkpoints import export_final
 from offleash.train.config import Recipe
 from offleash.train.console import ProgressBar

@@ -7,8 +7,8 @@ from transformers import AutoProcessor, AutoTokenizer, PreTrainedTokenizerBase, 
 from trl import ModelConfig
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.images import has_images, with_pictures
 from offleash.eval.tasks import Task
-from offleash.eval.tasks.images import has_images, with_pictures
 from offleash.train.explorers import Explorer
 
 __all__ = ["MODEL_INPUTS", "are_pictured", "hide_image_token", "load_processor", "refuse_text_only"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from offleash.callbacks.summary import HISTORY
 from offleash.callbacks.tensorboard import pass_at_k_figure
-from offleash.eval.atomic import write_whole
+from offleash.eval.files import write_whole
 from offleash.eval.measure import powers_of_two
 from offleash.eval.report.escape import markdown_text, one_line
 from offleash.eval.report.numbers import number, p_words

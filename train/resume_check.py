@@ -15,8 +15,8 @@ import yaml
 from transformers import TrainingArguments
 
 from offleash.callbacks.summary import HISTORY
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.eval.files import write_whole
 from offleash.train.config import LAB_MODEL, Recipe, resolved
 from offleash.train.explorers import find_explorer
 from offleash.train.explorers.choice import explorer_mapping

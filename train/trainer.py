@@ -18,9 +18,9 @@ from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id, nanstd
 
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.images import with_pictures
+from offleash.eval.files import write_whole
+from offleash.eval.images import with_pictures
 from offleash.train.explorers import Explorer, Rollouts, Tokens, all_right
 from offleash.train.explorers.chain import overrides, require_chain
 from offleash.train.hub import model_only

@@ -7,7 +7,7 @@ from typing import Any
 from offleash.eval.engines.base import Completion, Drawn, Engine, Request
 from offleash.eval.engines.source import ModelSource
 from offleash.eval.errors import ConfigError
-from offleash.eval.names import build, check_arguments, find
+from offleash.eval.registry import build, check_arguments, find
 
 __all__ = [
     "ENGINES",

@@ -14,7 +14,7 @@ from typing import Any
 from offleash.eval.engines.base import Prompt
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import canonical_json, template_fingerprint
-from offleash.eval.tasks.base import Problem
+from offleash.eval.problem import Problem
 
 __all__ = ["Prepared", "prepare_prompts"]
 

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.names import build, find
-from offleash.eval.tasks.base import Problem, Status, Task, Verdict, completion_text, prompt_key
+from offleash.eval.problem import Problem, Status, Task, Verdict, completion_text, prompt_key
+from offleash.eval.registry import build, find
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.rows import Benchmark
 
@@ -28,7 +28,7 @@ def load_task(name: str, /, **kwargs: Any) -> Task:
     task: Task = build("task", name, _find(name), **kwargs)
     missing = [part for part in ("name", "version", "problems", "verify", "correct_answers") if not hasattr(task, part)]
     if missing:
-        raise ConfigError(f"task {name!r} lacks {', '.join(missing)}; see offleash.eval.tasks.base.Task")
+        raise ConfigError(f"task {name!r} lacks {', '.join(missing)}; see offleash.eval.problem.Task")
     return task
 
 

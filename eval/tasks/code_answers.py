@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem, Status, Verdict
+from offleash.eval.problem import Problem, Status, Verdict
 from offleash.eval.verify.extract import Found, visible
 from offleash.eval.verify.programs import Case, ProgramVerifier, Suite
 from offleash.eval.verify.sandbox import Limits

@@ -24,7 +24,7 @@ from itertools import combinations, product
 import numpy as np
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem, Verdict
+from offleash.eval.problem import Problem, Verdict
 
 __all__ = ["SPLITS", "Countdown", "Expression", "canonical", "parse"]
 

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem, Status, Verdict
+from offleash.eval.problem import Problem, Status, Verdict
 from offleash.eval.verify.extract import TAGGED_STEPS, extract
 from offleash.eval.verify.gym_answers import GUARDS, refused, spelled
 from offleash.eval.verify.workers import WorkerPool

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem, Task
+from offleash.eval.problem import Problem, Task
 from offleash.eval.tasks.code_answers import CodeAnswers, Tests
 from offleash.eval.tasks.math_answers import NUMBER_STEPS
 from offleash.eval.tasks.rows import Benchmark, Row

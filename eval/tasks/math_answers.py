@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem, Verdict
+from offleash.eval.problem import Problem, Verdict
 from offleash.eval.verify.answers import answer_class
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract, final_phrase, last_number
 from offleash.eval.verify.mathematics import Judgement, MathVerifier

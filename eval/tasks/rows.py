@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem, Task
+from offleash.eval.problem import Problem, Task
 
 __all__ = ["BOXED", "Benchmark", "Row", "content_id", "data_url", "read_rows"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem, Verdict
+from offleash.eval.problem import Problem, Verdict
 from offleash.eval.verify.extract import (
     Found,
     Step,

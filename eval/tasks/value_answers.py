@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem, Verdict
+from offleash.eval.problem import Problem, Verdict
 from offleash.eval.tasks.math_answers import MathAnswers, verdict_of
 from offleash.eval.verify.answers import answer_class, compare, understand
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from offleash.eval.errors import VerifyError
-from offleash.eval.tasks.base import Verdict
+from offleash.eval.problem import Verdict
 
 __all__ = ["Failures"]
 

@@ -3,7 +3,7 @@ wrong, or right.
 """
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Task
+from offleash.eval.problem import Task
 
 __all__ = ["check_golds", "require_golds"]
 

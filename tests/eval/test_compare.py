@@ -20,9 +20,9 @@ from offleash.eval.paired import Reader, pair
 from offleash.eval.passk import pass_at_k
 from offleash.eval.plans import stopped_noise_test, stopped_pass_at_k
 from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.problem import Problem
 from offleash.eval.support import METRICS, dynamics, floor
 from offleash.eval.tally import tally
-from offleash.eval.tasks.base import Problem
 
 FAST = Settings(draws=100, examples=3)
 

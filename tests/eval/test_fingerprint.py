@@ -18,7 +18,7 @@ from offleash.eval.fingerprint import (
     template_fingerprint,
     weights_fingerprint,
 )
-from offleash.eval.tasks.base import Problem
+from offleash.eval.problem import Problem
 
 PROBLEM = Problem("a", "1 + 1 =", "2", {"level": 1})
 TENSORS = {name: np.arange(6, dtype=np.float32).reshape(2, 3) + i for i, name in enumerate(("w", "b", "norm"))}

@@ -15,8 +15,8 @@ from offleash.eval.import_formats import Reading
 from offleash.eval.imports import Source, import_samples
 from offleash.eval.pairing import check_pair
 from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
-from offleash.eval.tasks.base import Problem
 
 
 def jsonl(path: Path, rows: list[Any]) -> Path:

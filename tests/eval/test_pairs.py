@@ -15,9 +15,9 @@ from offleash.eval.commands.score_options import parser as score_parser
 from offleash.eval.errors import ConfigError
 from offleash.eval.pairs import find_pair, load_pair, pair_names
 from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.problem import Problem
 from offleash.eval.report.published import published_warnings
 from offleash.eval.support import Dynamics
-from offleash.eval.tasks.base import Problem
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 
 TABLES = {

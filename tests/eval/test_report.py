@@ -16,13 +16,13 @@ from offleash.eval.compare import Settings, compare, find_policies, find_side
 from offleash.eval.comparison import Comparison
 from offleash.eval.estimate import Estimate
 from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.problem import Problem
 from offleash.eval.report import FORMATS, html_report, json_report, latex_report, markdown_report, text_report
 from offleash.eval.report.escape import html_text, latex_text, markdown_code, markdown_text, one_line, visible
 from offleash.eval.report.numbers import estimate, number, p_value, share
 from offleash.eval.report.plots import Line, Mark, chart, nice_ticks
 from offleash.eval.scope import ROWS
 from offleash.eval.support import CELLS, METRICS
-from offleash.eval.tasks.base import Problem
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)><svg onload=alert(2)> & \"q\" 'r' | a | b\n# head\n```\n"

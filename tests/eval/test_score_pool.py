@@ -22,11 +22,11 @@ from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.source import resolve_model
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.problem import Problem
 from offleash.eval.report import text_report
 from offleash.eval.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
 from offleash.eval.score_summary import summarise
 from offleash.eval.score_text import find_encoder, was_cut
-from offleash.eval.tasks.base import Problem
 
 PROBLEMS, K = 4, 6
 

@@ -35,9 +35,9 @@ from offleash.callbacks import served_weights
 from offleash.callbacks.sampler import TrainerSampler, plan_rounds
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import template_fingerprint
+from offleash.eval.images import has_images, picture_key, with_pictures, without_images
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import Problem, Verdict
-from offleash.eval.tasks.images import has_images, picture_key, with_pictures, without_images
 from offleash.train import images
 from offleash.train.config import load_recipe
 from offleash.train.grpo import build_trainer, run

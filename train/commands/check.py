@@ -20,8 +20,8 @@ from transformers import AutoConfig, AutoTokenizer
 
 from offleash.callbacks.overlap import refuse_shared
 from offleash.eval.errors import ConfigError, OffleashError
+from offleash.eval.images import has_images, with_pictures
 from offleash.eval.tasks import TASKS, Task, load_task
-from offleash.eval.tasks.images import has_images, with_pictures
 from offleash.eval.tasks.rows import Benchmark
 from offleash.eval.verify.golds import check_golds
 from offleash.train.config import Recipe, load_recipe_elsewhere

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.names import build, find, fit_arguments
+from offleash.eval.registry import build, find, fit_arguments
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
 from offleash.train.explorers.chain import require_chain
 

@@ -19,8 +19,8 @@ import torch
 from trl import GRPOConfig
 
 from offleash.callbacks.guard import STOPPED
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.eval.files import write_whole
 from offleash.train.explorers.base import Explored, Explorer
 from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.explorers.joining import ITEMS, joined, rows_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from offleash.eval.atomic import write_whole
+from offleash.eval.files import write_whole
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
 from offleash.train.explorers.ranges import require_not_negative, require_positive
 

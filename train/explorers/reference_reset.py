@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 from trl import GRPOConfig
 from trl.trainer.callbacks import SyncRefModelCallback
 
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.eval.files import write_whole
 from offleash.train.explorers.base import Explorer, Rollouts
 from offleash.train.explorers.inert import updates_per_rollout
 

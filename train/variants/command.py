@@ -30,8 +30,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.eval.files import write_whole
 from offleash.train.variants.overlays import find_overlays
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from offleash.callbacks.summary import HISTORY
-from offleash.eval.atomic import write_whole
 from offleash.eval.errors import ConfigError
+from offleash.eval.files import write_whole
 from offleash.train.checkpoints import checkpoints
 from offleash.train.config import flag_name
 from offleash.train.grpo import FINAL

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from offleash.eval.errors import VerifyError
-from offleash.eval.tasks.base import Status, Verdict
+from offleash.eval.problem import Status, Verdict
 from offleash.eval.verify.failures import Failures
 
 

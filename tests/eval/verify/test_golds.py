@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem, Verdict
+from offleash.eval.problem import Problem, Verdict
 from offleash.eval.tasks.math_answers import MathAnswers
 from offleash.eval.verify.golds import check_golds, require_golds
 

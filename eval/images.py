@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.base import Problem
+from offleash.eval.problem import Problem
 
 __all__ = ["as_parts", "has_images", "picture_key", "with_pictures", "without_images"]
 
