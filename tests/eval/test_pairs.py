@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from offleash.eval.cli import main
 from offleash.eval.commands.pairs import commands
 from offleash.eval.commands.sample_options import parser
 from offleash.eval.commands.score_options import parser as score_parser
@@ -19,6 +18,7 @@ from offleash.eval.problem import Problem
 from offleash.eval.report.published import published_warnings
 from offleash.eval.support import Dynamics
 from offleash.eval.tasks.benchmarks import BENCHMARKS
+from offleash.train.cli import main
 
 TABLES = {
     "prorl-1.5b-v1": ("T6", "ProRL-v1"), "prorl-1.5b-v2": (None, "ProRL-v2"), "acereason-7b": ("T7", "Nemotron-7B"),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offleash.eval.cli import main
 from offleash.eval.compare import Settings, compare, find_policies, find_side
 from offleash.eval.comparison import Comparison
 from offleash.eval.estimate import Estimate
@@ -23,6 +22,7 @@ from offleash.eval.report.numbers import estimate, number, p_value, share
 from offleash.eval.report.plots import Line, Mark, chart, nice_ticks
 from offleash.eval.scope import ROWS
 from offleash.eval.support import CELLS, METRICS
+from offleash.train.cli import main
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)><svg onload=alert(2)> & \"q\" 'r' | a | b\n# head\n```\n"

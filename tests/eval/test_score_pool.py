@@ -16,7 +16,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from offleash.eval import score_pool
-from offleash.eval.cli import main
 from offleash.eval.compare import Settings, compare, find_policies, find_side
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.source import resolve_model
@@ -27,6 +26,7 @@ from offleash.eval.report import text_report
 from offleash.eval.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
 from offleash.eval.score_summary import summarise
 from offleash.eval.score_text import find_encoder, was_cut
+from offleash.train.cli import main
 
 PROBLEMS, K = 4, 6
 

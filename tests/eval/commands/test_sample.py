@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from offleash.eval.cli import main
 from offleash.eval.pool import Pool
+from offleash.train.cli import main
 
 # Killed at random moments, on the real engine
 

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from offleash.eval.cli import main
 from offleash.eval.pool import Pool
 from offleash.eval.scoring import score
 from offleash.eval.tasks import load_task
+from offleash.train.cli import main
 
 ROWS: list[dict[str, Any]] = [
     {"prompt": "3 4 5:12=", "completion": "3+4+5"},

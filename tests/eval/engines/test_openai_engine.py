@@ -18,7 +18,6 @@ import httpx
 import numpy as np
 import pytest
 
-from offleash.eval.cli import main
 from offleash.eval.engines import Request, load_engine
 from offleash.eval.engines.openai_engine import OpenAIEngine, served_model
 from offleash.eval.engines.source import resolve_model
@@ -26,6 +25,7 @@ from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.pool import Pool
 from offleash.eval.sampling import Sampling
+from offleash.train.cli import main
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=())
 MESSAGES = [{"role": "user", "content": "1 + 2"}]

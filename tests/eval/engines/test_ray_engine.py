@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from offleash.eval.cli import main
 from offleash.eval.engines import Request
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.ray_engine import RayEngine
@@ -22,6 +21,7 @@ from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import load_task
+from offleash.train.cli import main
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=())
 WORDS = ["--model", "lab", "--task", "countdown", "--task-args", '{"split": "probe", "n": 8}', "--max-new-tokens", "20"]
@@ -34,7 +34,7 @@ def sample(folder: Path, *words: str, code: str = "") -> "subprocess.Popen[str]"
     (folder.parent / "mine.py").write_text(code)
     env = {**os.environ, "PYTHONPATH": str(folder.parent), "OMP_NUM_THREADS": "1"}
     env.pop("RAY_ADDRESS", None)
-    line = [sys.executable, "-m", "offleash.eval.cli", "sample", *WORDS, "--pool", str(folder), *words]
+    line = [sys.executable, "-m", "offleash.train.cli", "sample", *WORDS, "--pool", str(folder), *words]
     return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -16,7 +16,6 @@ import pytest
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
-from offleash.eval.cli import main
 from offleash.eval.engines import ModelSource, Request, load_engine
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.source import resolve_model
@@ -25,6 +24,7 @@ from offleash.eval.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.eval.scoring import score
 from offleash.eval.tasks import load_task
+from offleash.train.cli import main
 
 pytestmark = pytest.mark.slow
 

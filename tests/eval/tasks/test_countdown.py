@@ -9,10 +9,10 @@ from itertools import combinations, permutations, product
 import numpy as np
 import pytest
 
-from offleash.eval.cli import main
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import Problem, load_task
 from offleash.eval.tasks.countdown import SPLITS, Countdown, canonical, parse
+from offleash.train.cli import main
 
 
 def python_value(text: str) -> Fraction:

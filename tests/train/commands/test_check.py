@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from offleash.eval.cli import main
 from offleash.eval.errors import ConfigError
+from offleash.train.cli import main
 from offleash.train.commands.check import _launch
 from offleash.train.config import load_recipe
 from offleash.train.grpo import run

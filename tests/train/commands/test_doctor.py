@@ -10,7 +10,7 @@ from accelerate.commands.config import config_args
 from packaging.requirements import Requirement
 
 from offleash import recipes
-from offleash.eval.cli import main
+from offleash.train.cli import main
 from offleash.train.commands import doctor
 from offleash.train.compile_locks import report_old_locks
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from offleash.eval.cli import main
 from offleash.eval.errors import ConfigError
+from offleash.train.cli import main
 from offleash.train.variants.overlays import find_overlays
 from offleash.train.variants.runs import plan, reason
 from offleash.train.variants.sweep import _tail, run_sweep
@@ -170,7 +170,7 @@ def test_a_sweep_of_the_lab_killed_midway_continues_and_is_the_sweep_it_would_ha
     for name in ("killed", "whole"):
         (tmp_path / name).mkdir()
     words = lab_words(tmp_path / "killed", "--jobs", "2")
-    line = [sys.executable, "-m", "offleash.eval.cli", *words]
+    line = [sys.executable, "-m", "offleash.train.cli", *words]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     moment = tmp_path / "killed" / "out" / "hot" / "seed-0" / "checkpoint-1"
     deadline = time.monotonic() + 300
