@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from offleash.eval.plans import expected_draws, run_plan
-from offleash.eval.support import Dynamics, dynamics
+from offleash.eval.stats.stopping import expected_draws, run_plan
+from offleash.eval.stats.support import Dynamics, dynamics
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,8 +10,8 @@ import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks.trackers import Trackers
-from offleash.eval.entropy import answer_entropy
 from offleash.eval.images import picture_key
+from offleash.eval.stats.entropy import answer_entropy
 from offleash.eval.tasks import Problem, Task, completion_text
 
 __all__ = ["RolloutCallback", "group_metrics"]

@@ -3,7 +3,7 @@
 What is missing from a pool is cut into blocks the same way every time, and a block's seed depends on nothing but the
 pool's seed, the problem and the block's first index. So a run that was killed draws again exactly what it lost.
 
-A problem under a plan that stops early (`offleash.eval.plans`) is drawn in rounds, to 32 draws, to 64, to 128 and so
+A problem under a plan that stops early (`offleash.eval.stats.stopping`) is drawn in rounds, to 32 draws, to 64, to 128 and so
 on. It is done or not by its draws in index order without a gap, never by which of them came back first; draws after the
 last success that the plan asks for are not kept, so that a pool holds the stopped experiment and nothing more.
 """
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.plans import stopped_pass_at_k
 from offleash.eval.pool import Pool
+from offleash.eval.stats.stopping import stopped_pass_at_k
 
 __all__ = ["FIRST_ROUND", "Block", "Ledger", "block_seed", "plan_successes", "round_ends"]
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from offleash.eval.estimate import Estimate
 from offleash.eval.measure import Change
-from offleash.eval.support import Dynamics
+from offleash.eval.stats.intervals import Estimate
+from offleash.eval.stats.support import Dynamics
 
 __all__ = [
     "Comparison",
@@ -53,7 +53,7 @@ class SideInfo:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """A count beside what sampling alone would show if nothing had changed: see `offleash.eval.noise`."""
+    """A count beside what sampling alone would show if nothing had changed: see `offleash.eval.stats.noise`."""
 
     expected: float
     excess: float
@@ -146,7 +146,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Units at a floor `eps`: by estimated rates, and by posterior probabilities (see `offleash.eval.posterior`)."""
+    """Units at a floor `eps`: by estimated rates, and by posterior probabilities (see `offleash.eval.stats.posterior`)."""
 
     eps: float
     observed: Dynamics

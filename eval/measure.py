@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offleash.eval.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.errors import PoolError
-from offleash.eval.noise import noise_test
-from offleash.eval.passk import pass_at_k
 from offleash.eval.pool import Hits, Pool
-from offleash.eval.support import dynamics, floor
+from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
+from offleash.eval.stats.noise import noise_test
+from offleash.eval.stats.passk import pass_at_k
+from offleash.eval.stats.support import dynamics, floor
 
 __all__ = [
     "STABLE_HITS",

@@ -12,7 +12,7 @@ import yaml
 
 import offleash.recipes
 from offleash.eval.errors import ConfigError
-from offleash.eval.support import Dynamics
+from offleash.eval.stats.support import Dynamics
 from offleash.eval.tasks import TASKS
 
 __all__ = ["SAMPLES", "SAMPLES_K", "Pair", "Published", "find_pair", "load_pair", "pair_names"]

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offleash.eval.comparison import Contrast, Curves, Level, Noise, Perplexity, Scope, Sensitivity, Support
-from offleash.eval.estimate import Estimate, interval, weighted_means
 from offleash.eval.measure import STABLE_HITS
-from offleash.eval.noise import Excess, NoiseTest, excess_over, noise_test
 from offleash.eval.paired import Arm, Paired
-from offleash.eval.passk import budgets, compare_curves
-from offleash.eval.plans import stopped_noise_test
-from offleash.eval.posterior import posterior_dynamics
-from offleash.eval.support import CELLS, bootstrap_dynamics, dynamics_above, floor, floor_exact
+from offleash.eval.stats.intervals import Estimate, interval, weighted_means
+from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
+from offleash.eval.stats.passk import budgets, compare_curves
+from offleash.eval.stats.posterior import posterior_dynamics
+from offleash.eval.stats.stopping import stopped_noise_test
+from offleash.eval.stats.support import CELLS, bootstrap_dynamics, dynamics_above, floor, floor_exact
 
 __all__ = ["ROWS", "Part", "Settings", "measure_scope", "sensitivity"]
 

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from offleash.eval.engines.source import ModelSource
-from offleash.eval.estimate import Estimate
 from offleash.eval.report.escape import markdown_text
 from offleash.eval.report.numbers import estimate, number
 from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_table
 from offleash.eval.score_traces import Traces, TraceScores
+from offleash.eval.stats.intervals import Estimate
 
 __all__ = ["TraceResult", "json_report", "markdown_report", "notes", "text_report"]
 

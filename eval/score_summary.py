@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from offleash.eval.estimate import Estimate, interval, weighted_means
+from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
 __all__ = ["Summary", "problem_means", "summarise"]
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from offleash.eval.comparison import Noise
-from offleash.eval.estimate import Estimate
+from offleash.eval.stats.intervals import Estimate
 
 __all__ = ["DASH", "estimate", "noise_words", "number", "p_value", "p_words", "row_cell", "share"]
 

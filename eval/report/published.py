@@ -10,7 +10,7 @@ from offleash.eval.pool import PoolSpec
 from offleash.eval.report.numbers import DASH, row_cell, share
 from offleash.eval.report.tables import Table
 from offleash.eval.scope import ROWS
-from offleash.eval.support import METRICS, Dynamics
+from offleash.eval.stats.support import METRICS, Dynamics
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.rows import Benchmark
 

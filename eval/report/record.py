@@ -32,9 +32,9 @@ from dataclasses import asdict
 from typing import Any
 
 from offleash.eval.comparison import Comparison, Example, Level, Moved, PolicyResult, Scope, Support
-from offleash.eval.estimate import Estimate
 from offleash.eval.report.tables import Table
-from offleash.eval.support import METRICS, Dynamics
+from offleash.eval.stats.intervals import Estimate
+from offleash.eval.stats.support import METRICS, Dynamics
 
 __all__ = ["FORMAT", "json_report", "record"]
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from offleash.eval.comparison import Comparison, Curves, Level, Moved, PolicyResult, Scope, SideInfo
-from offleash.eval.estimate import Estimate
 from offleash.eval.report.escape import one_line
 from offleash.eval.report.numbers import DASH, estimate, noise_words, number, p_value, p_words, row_cell, share
 from offleash.eval.scope import ROWS
-from offleash.eval.support import CELLS, METRICS
+from offleash.eval.stats.intervals import Estimate
+from offleash.eval.stats.support import CELLS, METRICS
 
 __all__ = [
     "Section",

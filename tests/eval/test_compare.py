@@ -12,16 +12,16 @@ import pytest
 
 from offleash.eval.compare import Settings, compare, find_policies, find_side
 from offleash.eval.comparison import Comparison, PolicyResult, Scope, Support
-from offleash.eval.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.examples import cut_text, prompt_text
-from offleash.eval.noise import noise_test
 from offleash.eval.paired import Reader, pair
-from offleash.eval.passk import pass_at_k
-from offleash.eval.plans import stopped_noise_test, stopped_pass_at_k
 from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem
-from offleash.eval.support import METRICS, dynamics, floor
+from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
+from offleash.eval.stats.noise import noise_test
+from offleash.eval.stats.passk import pass_at_k
+from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
+from offleash.eval.stats.support import METRICS, dynamics, floor
 from offleash.eval.tally import tally
 
 FAST = Settings(draws=100, examples=3)

@@ -13,11 +13,11 @@ from offleash.eval.blocks import Block, Ledger, block_seed, round_ends
 from offleash.eval.draw import PATIENCE, draw
 from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.errors import ConfigError, EngineError, PoolError, VerifyError
-from offleash.eval.plans import stopped_pass_at_k
 from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.repeats import Coins, block_log_chance
 from offleash.eval.sampling import Sampling
+from offleash.eval.stats.stopping import stopped_pass_at_k
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=8, stop=())
 

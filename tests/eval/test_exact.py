@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from offleash.eval.exact import exact_units
-from offleash.eval.noise import noise_test
-from offleash.eval.passk import pass_at_k
-from offleash.eval.support import dynamics, floor
+from offleash.eval.stats.noise import noise_test
+from offleash.eval.stats.passk import pass_at_k
+from offleash.eval.stats.support import dynamics, floor
 from offleash.eval.tasks import load_task
 
 K = 1024

@@ -6,7 +6,7 @@ from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.measure import Change, base_tag, changes, powers_of_two, sample_metrics, support_metrics
 from offleash.eval.pool import Pool, PoolSpec, Sample
-from offleash.eval.support import floor
+from offleash.eval.stats.support import floor
 from offleash.eval.tasks import Problem
 
 PROBLEMS = [Problem("p", "2 2 = 4:", "2+2"), Problem("q", "1 2 = 3:", "1+2")]

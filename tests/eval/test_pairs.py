@@ -16,7 +16,7 @@ from offleash.eval.pairs import find_pair, load_pair, pair_names
 from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.report.published import published_warnings
-from offleash.eval.support import Dynamics
+from offleash.eval.stats.support import Dynamics
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.train.cli import main
 

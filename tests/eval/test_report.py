@@ -13,7 +13,6 @@ import pytest
 
 from offleash.eval.compare import Settings, compare, find_policies, find_side
 from offleash.eval.comparison import Comparison
-from offleash.eval.estimate import Estimate
 from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.report import FORMATS, html_report, json_report, latex_report, markdown_report, text_report
@@ -21,7 +20,8 @@ from offleash.eval.report.escape import html_text, latex_text, markdown_code, ma
 from offleash.eval.report.numbers import estimate, number, p_value, share
 from offleash.eval.report.plots import Line, Mark, chart, nice_ticks
 from offleash.eval.scope import ROWS
-from offleash.eval.support import CELLS, METRICS
+from offleash.eval.stats.intervals import Estimate
+from offleash.eval.stats.support import CELLS, METRICS
 from offleash.train.cli import main
 
 HOSTILE = (

@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.estimate import Estimate
 from offleash.eval.report.numbers import share
+from offleash.eval.stats.intervals import Estimate
 from offleash.train.variants.overlays import CONTROLS, PLAIN
 from offleash.train.variants.results import Measured, bounds
 from offleash.train.variants.significance import ALPHA, Difference, holm, mean_over_seeds, paired, welch

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from offleash.eval.estimate import Estimate
+from offleash.eval.stats.intervals import Estimate
 from offleash.train.variants.analysis import Analysis, VariantResult
 from offleash.train.variants.results import Sweep
 from offleash.train.variants.significance import CONFIDENCE, Difference

@@ -15,9 +15,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from offleash.eval.beta import beta_cdf
 from offleash.eval.errors import ConfigError
-from offleash.eval.estimate import Estimate
+from offleash.eval.stats.beta import beta_cdf
+from offleash.eval.stats.intervals import Estimate
 
 __all__ = ["ALPHA", "CONFIDENCE", "Difference", "holm", "mean_over_seeds", "paired", "t_quantile", "two_sided", "welch"]
 

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from offleash.eval.estimate import Estimate
 from offleash.eval.report.numbers import DASH, estimate, number, p_value, percent, share
 from offleash.eval.report.tables import Table
+from offleash.eval.stats.intervals import Estimate
 from offleash.train.variants.analysis import REFERENCES, Analysis, VariantResult
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.results import METRICS, Measured, Sweep

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.passk import pass_at_k
-from offleash.eval.plans import expected_draws, run_plan, stopped_noise_test, stopped_pass_at_k
-from offleash.eval.support import dynamics
+from offleash.eval.stats.passk import pass_at_k
+from offleash.eval.stats.stopping import expected_draws, run_plan, stopped_noise_test, stopped_pass_at_k
+from offleash.eval.stats.support import dynamics
 
 PLANS = [(1, 1), (1, 6), (2, 6), (3, 7), (5, 5), (4, 3)]
 RATES = [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]

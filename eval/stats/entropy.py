@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.passk import pass_at_k
+from offleash.eval.stats.passk import pass_at_k
 
 __all__ = [
     "answer_counts",

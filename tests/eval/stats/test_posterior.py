@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from offleash.eval.beta import beta_cdf, beta_quantile
 from offleash.eval.errors import ConfigError
-from offleash.eval.posterior import posterior_dynamics, posterior_sensitivity, probability_above
-from offleash.eval.support import dynamics, floor, floor_exact
+from offleash.eval.stats.beta import beta_cdf, beta_quantile
+from offleash.eval.stats.posterior import posterior_dynamics, posterior_sensitivity, probability_above
+from offleash.eval.stats.support import dynamics, floor, floor_exact
 
 
 @pytest.mark.parametrize("x", [0.0, 1e-6, 0.01, 0.3, 0.5, 0.9, 1 - 1e-9, 1.0])

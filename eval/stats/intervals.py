@@ -5,7 +5,7 @@ The resampling is the Bayesian bootstrap (Rubin 1981, "The Bayesian Bootstrap"):
 place of multinomial ones. The plain bootstrap calls a count of zero certain ([0, 0]); support data are full of zeros.
 So callers add a few pseudo-problems of small total weight at the extremes (the proper Bayesian bootstrap of Muliere
 and Secchi 1996), which for one unit per problem is exactly the Jeffreys interval of a proportion. Coverage is measured
-in tests/eval/test_support.py and tests/eval/test_passk.py.
+in tests/eval/stats/test_support.py and tests/eval/stats/test_passk.py.
 """
 
 from typing import NamedTuple

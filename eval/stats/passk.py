@@ -3,7 +3,7 @@
 pass@k is the unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, eq. 1): of n samples c are correct, and
 1 - C(n-c, k)/C(n, k) is the share of k-subsets that hold a correct one. The ratio is a running product over k, so all
 budgets 1..n of a problem cost n multiplications and lose no digits to logarithms. k > n is undefined: NaN, no guess.
-Intervals resample problems (see `offleash.eval.estimate`). Asked for by verl#7240, limit-of-RLVR#10 and others.
+Intervals resample problems (see `offleash.eval.stats.intervals`). Asked for by verl#7240, limit-of-RLVR#10 and others.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.estimate import Estimate, interval, weighted_means
+from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
 __all__ = [
     "PairedCurves",

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from offleash.eval.entropy import (
+from offleash.eval.errors import ConfigError
+from offleash.eval.stats.entropy import (
     answer_counts,
     answer_entropies,
     answer_entropy,
@@ -14,7 +15,6 @@ from offleash.eval.entropy import (
     distinct_answers,
     distinct_at_k,
 )
-from offleash.eval.errors import ConfigError
 
 
 def test_no_answer_is_a_class_and_the_unit_is_the_nat() -> None:

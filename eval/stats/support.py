@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from offleash.eval.beta import beta_quantile
 from offleash.eval.errors import ConfigError
-from offleash.eval.estimate import Estimate, interval, weighted_means
+from offleash.eval.stats.beta import beta_quantile
+from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
 __all__ = [
     "CELLS",
@@ -164,7 +164,7 @@ def bootstrap_dynamics(
 
     `problem_u` is the problem each unit belongs to (default: each its own). The interval is about the population the
     problems were drawn from, counts scaled to this many problems, and includes the noise of the samples in a problem.
-    Half a pseudo-problem of each kind keeps a count of zero from being called certain (see `offleash.eval.estimate`).
+    Half a pseudo-problem of each kind keeps a count of zero from being called certain (see `offleash.eval.stats.intervals`).
     """
     base, policy = _hits(base_hits_u, policy_hits_u)
     observed = dynamics(base, policy, threshold)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.noise import NoiseTest, excess_over, expected_noise, noise_test, randomized_p, unit_noise
+from offleash.eval.stats.noise import NoiseTest, excess_over, expected_noise, noise_test, randomized_p, unit_noise
 
 KS_1_IN_10000 = 2.23  # sup-distance x sqrt(trials) exceeded once in ten thousand
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from offleash.eval.beta import beta_cdf
 from offleash.eval.errors import ConfigError
-from offleash.eval.estimate import Estimate, interval
-from offleash.eval.support import CELLS, METRICS, metrics
+from offleash.eval.stats.beta import beta_cdf
+from offleash.eval.stats.intervals import Estimate, interval
+from offleash.eval.stats.support import CELLS, METRICS, metrics
 
 __all__ = ["posterior_dynamics", "posterior_sensitivity", "probability_above"]
 
@@ -48,7 +48,7 @@ def posterior_dynamics(
     """Expected P, S, E, O at the floor `eps` with exact credible intervals, and the four metrics with sampled ones.
 
     A metric's value is that of the expected counts. These intervals are about these units under these two models; how
-    other problems would have come out is the business of `offleash.eval.support.bootstrap_dynamics`.
+    other problems would have come out is the business of `offleash.eval.stats.support.bootstrap_dynamics`.
     """
     base_u = probability_above(base_hits_u, n_base_u, eps)
     policy_u = probability_above(policy_hits_u, n_policy_u, eps)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.support import (
+from offleash.eval.stats.support import (
     METRICS,
     Dynamics,
     bootstrap_dynamics,

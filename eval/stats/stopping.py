@@ -28,10 +28,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from offleash.eval.beta import beta_cdf
 from offleash.eval.errors import ConfigError
-from offleash.eval.noise import NoiseTest, excess_over
-from offleash.eval.passk import all_fail
+from offleash.eval.stats.beta import beta_cdf
+from offleash.eval.stats.noise import NoiseTest, excess_over
+from offleash.eval.stats.passk import all_fail
 
 __all__ = ["Stopped", "expected_draws", "run_plan", "stopped_noise_test", "stopped_pass_at_k"]
 
@@ -95,7 +95,7 @@ def stopped_noise_test(
     cap: int,
     threshold: int = 1,
 ) -> NoiseTest:
-    """`offleash.eval.noise.noise_test` for two pools drawn under the same plan; each is (draws_p, successes_p).
+    """`offleash.eval.stats.noise.noise_test` for two pools drawn under the same plan; each is (draws_p, successes_p).
 
     Exact for one unit per problem. Given both pools' draws and successes together, each way to split them has a chance
     proportional to its paths in the base times its paths in the policy, whatever the rate.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.passk import (
+from offleash.eval.stats.passk import (
     all_pass_k,
     avg_at_n,
     budgets,

@@ -1,0 +1,1 @@
+"""Numbers only: estimators, their intervals and their noise. Needs numpy and scipy, nothing else of the package."""
