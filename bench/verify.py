@@ -21,11 +21,11 @@ from math_verify import parse, verify
 from offleash.eval.problem import Problem
 from offleash.eval.tasks.math_answers import MathAnswers
 from offleash.eval.verify import answers
-from offleash.eval.verify.expressions import possible_readings, read, read_equation
 from offleash.eval.verify.extract import last_boxed
-from offleash.eval.verify.mathematics import MathVerifier, judge_here
-from offleash.eval.verify.normalise import normalise
-from offleash.eval.verify.shapes import understand
+from offleash.eval.verify.math_answers.expressions import possible_readings, read, read_equation
+from offleash.eval.verify.math_answers.mathematics import MathVerifier, judge_here
+from offleash.eval.verify.math_answers.normalise import normalise
+from offleash.eval.verify.math_answers.shapes import understand
 
 GOLDS = [
     ("18", ["18.0", "\\$18", "18 \\text{ dollars}"]),

@@ -25,7 +25,7 @@ from offleash.eval.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.eval.spec import PoolSpec
 from offleash.eval.tasks import Task
-from offleash.eval.verify.failures import Failures
+from offleash.eval.verify.health import Failures
 
 __all__ = ["PoolFiller", "as_trained", "seed_of"]
 

@@ -20,7 +20,7 @@ from offleash.eval.pool import Pool
 from offleash.eval.problem import Task, Verdict
 from offleash.eval.repeats import Repeats
 from offleash.eval.sampling import Sampling
-from offleash.eval.verify.failures import Failures
+from offleash.eval.verify.health import Failures
 
 __all__ = ["Drawing", "Totals", "draw"]
 

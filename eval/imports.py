@@ -24,7 +24,7 @@ from offleash.eval.import_formats import COLUMNS, BadRow, Format, Reading, Recor
 from offleash.eval.parts import valid_text
 from offleash.eval.pool import Pool, PoolSpec, Sample
 from offleash.eval.problem import Problem, Status, Task
-from offleash.eval.verify.failures import Failures
+from offleash.eval.verify.health import Failures
 
 __all__ = ["Imported", "Source", "import_samples", "read_records"]
 

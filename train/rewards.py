@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from offleash.eval.tasks import Problem, Task, Verdict, completion_text
-from offleash.eval.verify.failures import Failures
+from offleash.eval.verify.health import Failures
 
 __all__ = ["VerifierReward"]
 

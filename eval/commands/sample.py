@@ -22,7 +22,7 @@ from offleash.eval.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.eval.spec import PoolSpec
 from offleash.eval.tasks import Problem, Task, load_task
-from offleash.eval.verify.failures import Failures
+from offleash.eval.verify.health import Failures
 
 __all__ = ["LIBRARIES", "is_url", "json_option", "main"]
 

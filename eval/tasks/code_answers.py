@@ -21,8 +21,8 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Status, Verdict
 from offleash.eval.verify.extract import Found, visible
-from offleash.eval.verify.programs import Case, ProgramVerifier, Suite
-from offleash.eval.verify.sandbox import Limits
+from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
+from offleash.eval.verify.sandbox.sandbox import Limits
 
 __all__ = ["CodeAnswers", "Tests", "decode_cases", "program_in"]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Status, Verdict
+from offleash.eval.tasks.gym_answers import GUARDS, refused, spelled
 from offleash.eval.verify.extract import TAGGED_STEPS, extract
-from offleash.eval.verify.gym_answers import GUARDS, refused, spelled
-from offleash.eval.verify.workers import WorkerPool
+from offleash.eval.verify.sandbox.workers import WorkerPool
 
 __all__ = ["GUESSABLE", "REFUSED", "Gym"]
 
@@ -79,7 +79,7 @@ class Gym:
             problem.id: base64.b64encode(pickle.dumps(entry)).decode()
             for problem, entry in zip(self.problems, entries, strict=True)
         }
-        self.pool = WorkerPool("offleash.eval.verify.gym_scoring:score", workers=workers, job_seconds=job_seconds)
+        self.pool = WorkerPool("offleash.eval.tasks.gym_scoring:score", workers=workers, job_seconds=job_seconds)
         self._threshold = 1.0 if dataset in PROPORTIONAL else CORRECT
         self._guard = GUARDS.get(dataset, lambda answer, gold: True)
         self._golds = {problem.id: problem.gold for problem in self.problems}

@@ -9,9 +9,9 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
-from offleash.eval.verify.answers import answer_class
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract, final_phrase, last_number
-from offleash.eval.verify.mathematics import Judgement, MathVerifier
+from offleash.eval.verify.math_answers.answers import answer_class
+from offleash.eval.verify.math_answers.mathematics import Judgement, MathVerifier
 
 __all__ = ["INSTRUCTION", "NUMBER_STEPS", "MathAnswers"]
 

@@ -12,10 +12,10 @@ from fractions import Fraction
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.tasks.math_answers import MathAnswers, verdict_of
-from offleash.eval.verify.answers import answer_class, compare, understand
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract
-from offleash.eval.verify.mathematics import MathVerifier
-from offleash.eval.verify.normalise import normalise, unwrap_text
+from offleash.eval.verify.math_answers.answers import answer_class, compare, understand
+from offleash.eval.verify.math_answers.mathematics import MathVerifier
+from offleash.eval.verify.math_answers.normalise import normalise, unwrap_text
 
 __all__ = ["LETTERS", "ValueAnswers"]
 

@@ -140,7 +140,7 @@ def launcher() -> Iterator[Finding]:
 
 
 def sandbox() -> Iterator[Finding]:
-    from offleash.eval.verify.sandbox import unavailable
+    from offleash.eval.verify.sandbox.sandbox import unavailable
 
     reason = unavailable()
     if reason is None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from offleash.eval.verify.expressions import Reading, possible_readings, read, read_equation
+from offleash.eval.verify.math_answers.expressions import Reading, possible_readings, read, read_equation
 
 SAME = [
     (

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from mpmath.ctx_mp import MPContext
 
-from offleash.eval.verify.formulas import Choice, Node, Parser, TooLarge, Unreadable, variables
+from offleash.eval.verify.math_answers.formulas import Choice, Node, Parser, TooLarge, Unreadable, variables
 
 __all__ = ["Reading", "fraction_key", "possible_readings", "read", "read_equation"]
 

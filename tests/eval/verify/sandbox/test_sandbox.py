@@ -211,7 +211,7 @@ def test_killing_the_waiting_process_kills_everything_inside() -> None:
 
 
 def test_the_probe_finds_a_protection_that_is_missing() -> None:
-    code = "import sys; result = sys.modules['offleash.eval.verify.sandbox'].faults()"
+    code = "import sys; result = sys.modules['offleash.eval.verify.sandbox.sandbox'].faults()"
     assert inside(code, processes=1) == []
     assert inside(code, processes=8) == ["the limit on processes does not hold"]
 

@@ -16,7 +16,7 @@ import pytest
 
 from offleash.eval.errors import VerifyError
 from offleash.eval.verify import sandbox
-from offleash.eval.verify.workers import WorkerPool
+from offleash.eval.verify.sandbox.workers import WorkerPool
 
 JOBS = textwrap.dedent(
     """
@@ -206,7 +206,7 @@ def test_workers_die_with_the_process_that_owns_them(jobs: str, tmp_path: Path, 
         f"""
         import os, sys, threading, time
         sys.path.insert(0, {str(tmp_path)!r})
-        from offleash.eval.verify.workers import WorkerPool
+        from offleash.eval.verify.sandbox.workers import WorkerPool
         pool = WorkerPool("pool_jobs:run", workers=2, job_seconds=600)
         pool._settings["marker"] = {marker!r}
         pool.map([1, 2])
@@ -285,7 +285,7 @@ def test_libraries_that_cannot_be_shown_to_a_sandbox_are_used_without_one_and_it
 ) -> None:
     if sandbox.unavailable() is not None:
         pytest.skip("no sandbox here")
-    monkeypatch.setattr("offleash.eval.verify.workers.readable_paths", lambda: ["/usr/share"])
+    monkeypatch.setattr("offleash.eval.verify.sandbox.workers.readable_paths", lambda: ["/usr/share"])
     with pytest.warns(RuntimeWarning, match="without a sandbox"), WorkerPool(jobs) as open_pool:
         assert open_pool.map([5])[0].value == 5
     with pytest.raises(VerifyError), WorkerPool(jobs, confined=True) as strict_pool:
@@ -302,7 +302,7 @@ def test_workers_do_not_run_the_callers_main_module(jobs: str, tmp_path: Path) -
     script = tmp_path / "unguarded.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); print('main runs')\n"
-        "from offleash.eval.verify.workers import WorkerPool\n"
+        "from offleash.eval.verify.sandbox.workers import WorkerPool\n"
         "with WorkerPool('pool_jobs:run') as pool: print(pool.map([5])[0].value)\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)

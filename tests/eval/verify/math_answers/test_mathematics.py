@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from offleash.eval.verify.answers import answer_class
-from offleash.eval.verify.mathematics import MathVerifier, over_the_caps
-from offleash.eval.verify.workers import Outcome
+from offleash.eval.verify.math_answers.answers import answer_class
+from offleash.eval.verify.math_answers.mathematics import MathVerifier, over_the_caps
+from offleash.eval.verify.sandbox.workers import Outcome
 
 UNDECIDED = ("\\int_0^1 2x dx", "\\int_0^1 3x^2 dx")  # both 1, and no formula our own reader knows
 

@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from offleash.eval.tasks.math_answers import NUMBER_STEPS, MathAnswers
-from offleash.eval.verify.mathematics import MathVerifier
+from offleash.eval.verify.math_answers.mathematics import MathVerifier
 
 TORTURE = [
     "9^{9^9}", "9^{9^{9^{9^9}}}", "9^9^9^9", "2^{2^{30}}", "e^{e^{e^{e^{9}}}}", "((100!)!)!", "10000000!",
@@ -56,7 +56,7 @@ def test_every_answer_gets_a_verdict_in_time_and_none_is_right(before: set[int])
 
 def test_a_single_answer_in_this_process_takes_no_time_to_speak_of() -> None:
     """Step 2 runs in the caller's process, without a deadline: its cost must be bounded by construction."""
-    from offleash.eval.verify.mathematics import judge_here
+    from offleash.eval.verify.math_answers.mathematics import judge_here
 
     for answer in TORTURE:
         started = time.process_time()

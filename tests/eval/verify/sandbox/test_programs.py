@@ -12,9 +12,9 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.verify import sandbox
-from offleash.eval.verify.programs import MAX_PROGRAM, Case, ProgramVerifier, Suite
-from offleash.eval.verify.sandbox import Limits
-from offleash.eval.verify.supervisor import same_output
+from offleash.eval.verify.sandbox.programs import MAX_PROGRAM, Case, ProgramVerifier, Suite
+from offleash.eval.verify.sandbox.sandbox import Limits
+from offleash.eval.verify.sandbox.supervisor import same_output
 
 needs_sandbox = pytest.mark.skipif(sandbox.unavailable() is not None, reason=f"no sandbox: {sandbox.unavailable()}")
 

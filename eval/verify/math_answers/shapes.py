@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from offleash.eval.verify.expressions import Reading, fraction_key, read
-from offleash.eval.verify.normalise import MAX_ANSWER_CHARS, normalise, split_unit, unwrap_text
+from offleash.eval.verify.math_answers.expressions import Reading, fraction_key, read
+from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, normalise, split_unit, unwrap_text
 
 __all__ = ["CANONICAL", "Answer", "number", "understand"]
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from offleash.eval.verify.expressions import read
-from offleash.eval.verify.formulas import Parser, TooLarge, Unreadable, variables
+from offleash.eval.verify.math_answers.expressions import read
+from offleash.eval.verify.math_answers.formulas import Parser, TooLarge, Unreadable, variables
 
 UNREADABLE = ["", "1/2x", "f(x)", "1e5", "2 3", "x^y^z", "hello", "\\log x", "1/0", "x/(y-y)", "\\tan(\\pi/2)", "(1",
     "1)", "5%", "π", "ﬁ",

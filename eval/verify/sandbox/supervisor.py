@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from offleash.eval.verify import program_server, sandbox
-from offleash.eval.verify.program_server import decode, encode
+from offleash.eval.verify.sandbox.program_server import decode, encode
 
 __all__ = ["judge", "same_output"]
 

@@ -37,7 +37,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 MAX_REPLY = 16 << 20
 BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[2])['path'];"
-    "from offleash.eval.verify.zygote import main; main()"
+    "from offleash.eval.verify.sandbox.zygote import main; main()"
 )
 
 

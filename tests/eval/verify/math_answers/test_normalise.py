@@ -2,7 +2,7 @@
 
 import pytest
 
-from offleash.eval.verify.normalise import MAX_ANSWER_CHARS, normalise, split_unit
+from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, normalise, split_unit
 
 SPELLINGS = [
     ("  $5$ ", "5"),

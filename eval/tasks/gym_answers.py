@@ -12,8 +12,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from offleash.eval.verify.expressions import Reading, read
-from offleash.eval.verify.normalise import normalise
+from offleash.eval.verify.math_answers.expressions import Reading, read
+from offleash.eval.verify.math_answers.normalise import normalise
 
 __all__ = ["GUARDS", "MAX_CHARS", "NORMALISERS", "refused", "spelled"]
 

@@ -15,8 +15,8 @@ from typing import Literal
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.verify import answers
-from offleash.eval.verify.normalise import MAX_ANSWER_CHARS, normalise
-from offleash.eval.verify.workers import Outcome, WorkerPool
+from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, normalise
+from offleash.eval.verify.sandbox.workers import Outcome, WorkerPool
 
 __all__ = ["Judgement", "MathVerifier", "over_the_caps"]
 
@@ -43,7 +43,10 @@ class MathVerifier:
         if find_spec("math_verify") is None:
             raise ConfigError("mathematical answers need math-verify: pip install 'offleash[math]'")
         self.pool = WorkerPool(
-            "offleash.eval.verify.symbolic:judge", workers=workers, job_seconds=job_seconds, memory_bytes=memory_bytes
+            "offleash.eval.verify.math_answers.symbolic:judge",
+            workers=workers,
+            job_seconds=job_seconds,
+            memory_bytes=memory_bytes,
         )
         self._cache: dict[tuple[str, str], Judgement] = {}
         self._failures: dict[tuple[str, str], int] = {}

@@ -6,7 +6,7 @@ import pytest
 
 from offleash.eval.errors import VerifyError
 from offleash.eval.problem import Status, Verdict
-from offleash.eval.verify.failures import Failures
+from offleash.eval.verify.health import Failures
 
 
 def verdicts(status: Status, count: int) -> list[Verdict]:

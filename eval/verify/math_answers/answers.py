@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from offleash.eval.verify.expressions import Reading, possible_readings, read_equation
-from offleash.eval.verify.normalise import MAX_ANSWER_CHARS, UNITS, normalise, unwrap_text
-from offleash.eval.verify.shapes import CANONICAL, INFINITY, SYMBOL, Answer, number, understand
+from offleash.eval.verify.math_answers.expressions import Reading, possible_readings, read_equation
+from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, UNITS, normalise, unwrap_text
+from offleash.eval.verify.math_answers.shapes import CANONICAL, INFINITY, SYMBOL, Answer, number, understand
 
 __all__ = ["CANONICAL", "Answer", "answer_class", "class_given_gold", "compare", "is_clear", "understand"]
 

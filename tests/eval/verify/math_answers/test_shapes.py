@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from offleash.eval.verify.shapes import MAX_NESTING, understand
+from offleash.eval.verify.math_answers.shapes import MAX_NESTING, understand
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.verify import sandbox
-from offleash.eval.verify.sandbox import Limits
-from offleash.eval.verify.workers import Outcome, WorkerPool
+from offleash.eval.verify.sandbox.sandbox import Limits
+from offleash.eval.verify.sandbox.workers import Outcome, WorkerPool
 
 __all__ = ["MAX_PROGRAM", "Case", "ProgramVerifier", "Suite"]
 
@@ -75,7 +75,7 @@ class ProgramVerifier:
         self.path = [p for p in sys.path if p and Path(p).name == "site-packages"] if site_packages else []
         self.confined = self._confinement(allow_unconfined)
         self.pool = WorkerPool(
-            "offleash.eval.verify.supervisor:judge",
+            "offleash.eval.verify.sandbox.supervisor:judge",
             workers=workers,
             job_seconds=total_seconds + 15.0,
             memory_bytes=8 << 30,

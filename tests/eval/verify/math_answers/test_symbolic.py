@@ -2,7 +2,7 @@
 
 import pytest
 
-from offleash.eval.verify.symbolic import judge
+from offleash.eval.verify.math_answers.symbolic import judge
 
 
 @pytest.mark.parametrize(

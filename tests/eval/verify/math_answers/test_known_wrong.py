@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from offleash.eval.verify.extract import MATH_STEPS, extract
-from offleash.eval.verify.mathematics import MathVerifier
+from offleash.eval.verify.math_answers.mathematics import MathVerifier
 
 # (gold, answer, is it right, where the complaint is from)
 FIXED = [

@@ -1,0 +1,1 @@
+"""Are two mathematical answers the same? Text in, canonical form or a comparison out."""
