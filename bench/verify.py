@@ -19,7 +19,7 @@ from math import log
 from math_verify import parse, verify
 
 from offleash.eval.problem import Problem
-from offleash.eval.tasks.math_answers import MathAnswers
+from offleash.eval.tasks.math_tasks import MathAnswers
 from offleash.eval.verify import answers
 from offleash.eval.verify.extract import last_boxed
 from offleash.eval.verify.math_answers.expressions import possible_readings, read, read_equation

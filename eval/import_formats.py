@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Status, completion_text
-from offleash.eval.tasks.rows import content_id
+from offleash.eval.tasks.loading import content_id
 
 __all__ = ["COLUMNS", "FORMATS", "BadRow", "Format", "Reading", "Record", "recognise"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from offleash.eval.errors import ConfigError
 from offleash.eval.pairs import SAMPLES_K, Pair, find_pair, pair_names
 from offleash.eval.tasks import TASKS
-from offleash.eval.tasks.rows import Benchmark
+from offleash.eval.tasks.loading import Benchmark
 
 __all__ = ["commands", "main"]
 

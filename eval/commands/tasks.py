@@ -13,7 +13,7 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import TASKS, Problem, load_task
-from offleash.eval.tasks.rows import Benchmark
+from offleash.eval.tasks.loading import Benchmark
 
 __all__ = ["main"]
 
@@ -91,8 +91,8 @@ def table(rows: list[tuple[str, ...]]) -> str:
 
 
 def gym_table() -> str:
-    from offleash.eval.tasks.gym import GUESSABLE, REFUSED
     from offleash.eval.tasks.gym_levels import HARD, PAPER
+    from offleash.eval.tasks.gym_tasks import GUESSABLE, REFUSED
 
     try:
         from reasoning_gym.factory import DATASETS

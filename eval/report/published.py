@@ -12,7 +12,7 @@ from offleash.eval.report.tables import Table
 from offleash.eval.scope import ROWS
 from offleash.eval.stats.support import METRICS, Dynamics
 from offleash.eval.tasks import TASKS
-from offleash.eval.tasks.rows import Benchmark
+from offleash.eval.tasks.loading import Benchmark
 
 __all__ = ["published_tables", "published_warnings"]
 

@@ -12,13 +12,13 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Status, Task, Verdict, completion_text, prompt_key
 from offleash.eval.registry import build, find
 from offleash.eval.tasks.benchmarks import BENCHMARKS
-from offleash.eval.tasks.rows import Benchmark
+from offleash.eval.tasks.loading import Benchmark
 
 __all__ = ["TASKS", "Problem", "Status", "Task", "Verdict", "completion_text", "load_task", "prompt_key"]
 
 TASKS: dict[str, str | Benchmark] = {
     "countdown": "offleash.eval.tasks.countdown:Countdown",
-    "gym": "offleash.eval.tasks.gym:Gym",
+    "gym": "offleash.eval.tasks.gym_tasks:Gym",
     **BENCHMARKS,
 }
 

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from offleash.eval.tasks.rows import BOXED, Benchmark, Row
+from offleash.eval.tasks.loading import BOXED, Benchmark, Row
 
 __all__ = ["BENCHMARKS"]
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.gym import REFUSED, Gym
+from offleash.eval.tasks.gym_tasks import REFUSED, Gym
 
 __all__ = ["HARD", "PAPER", "gym_task"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Task
-from offleash.eval.tasks.code_answers import CodeAnswers, Tests
-from offleash.eval.tasks.math_answers import NUMBER_STEPS
-from offleash.eval.tasks.rows import Benchmark, Row
-from offleash.eval.tasks.text_answers import JudgedAnswers, TextAnswers
+from offleash.eval.tasks.code_tasks import CodeAnswers, Tests
+from offleash.eval.tasks.loading import Benchmark, Row
+from offleash.eval.tasks.math_tasks import NUMBER_STEPS
+from offleash.eval.tasks.text_tasks import JudgedAnswers, TextAnswers
 from offleash.eval.tasks.value_answers import ValueAnswers
 from offleash.eval.verify.extract import MATH_STEPS
 from offleash.eval.verify.judge import Judge

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
-from offleash.eval.tasks.math_answers import MathAnswers, verdict_of
+from offleash.eval.tasks.math_tasks import MathAnswers, verdict_of
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract
 from offleash.eval.verify.math_answers.answers import answer_class, compare, understand
 from offleash.eval.verify.math_answers.mathematics import MathVerifier

@@ -121,7 +121,7 @@ TASK = '''
 from pathlib import Path
 
 from offleash.eval.tasks import Problem, load_task
-from offleash.eval.tasks.text_answers import JudgedAnswers
+from offleash.eval.tasks.text_tasks import JudgedAnswers
 from offleash.eval.verify.judge import Judge
 
 

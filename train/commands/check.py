@@ -22,7 +22,7 @@ from offleash.callbacks.overlap import refuse_shared
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.tasks import TASKS, Task, load_task
-from offleash.eval.tasks.rows import Benchmark
+from offleash.eval.tasks.loading import Benchmark
 from offleash.eval.verify.golds import check_golds
 from offleash.train.config import Recipe, load_recipe_elsewhere
 from offleash.train.cost import EFFICIENCY, TRAFFIC, Lengths

@@ -18,8 +18,8 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import TASKS, Problem, load_task
 from offleash.eval.tasks.benchmarks import BENCHMARKS
-from offleash.eval.tasks.code_answers import decode_cases, program_in
-from offleash.eval.tasks.text_answers import JudgedAnswers
+from offleash.eval.tasks.code_tasks import decode_cases, program_in
+from offleash.eval.tasks.text_tasks import JudgedAnswers
 from offleash.eval.tasks.value_answers import decimal, value_of
 from offleash.eval.verify import sandbox
 from offleash.eval.verify.golds import check_golds

@@ -6,7 +6,7 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
-from offleash.eval.tasks.math_answers import MathAnswers
+from offleash.eval.tasks.math_tasks import MathAnswers
 from offleash.eval.verify.golds import check_golds, require_golds
 
 

@@ -5,7 +5,7 @@ import time
 import psutil
 import pytest
 
-from offleash.eval.tasks.math_answers import NUMBER_STEPS, MathAnswers
+from offleash.eval.tasks.math_tasks import NUMBER_STEPS, MathAnswers
 from offleash.eval.verify.math_answers.mathematics import MathVerifier
 
 TORTURE = [

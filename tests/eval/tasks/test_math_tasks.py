@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.math_answers import NUMBER_STEPS, MathAnswers
+from offleash.eval.tasks.math_tasks import NUMBER_STEPS, MathAnswers
 
 ROWS = [
     {"id": "a", "problem": "1+1?", "answer": "2", "level": 3},

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.gym import GUESSABLE, REFUSED, Gym
+from offleash.eval.tasks.gym_tasks import GUESSABLE, REFUSED, Gym
 from offleash.eval.verify.golds import check_golds
 
 KINDS = [
