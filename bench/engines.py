@@ -23,8 +23,8 @@ import psutil
 from offleash.eval.blocks import Ledger, block_seed
 from offleash.eval.draw import draw
 from offleash.eval.engines.base import Request
+from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
-from offleash.eval.engines.source import resolve_model
 from offleash.eval.engines.vllm_engine import VllmEngine
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool import Pool, PoolSpec

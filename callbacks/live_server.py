@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from offleash.eval.engines.source import one_line
+from offleash.eval.engines.model import one_line
 from offleash.eval.errors import EngineError
 
 __all__ = ["watch_server"]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from offleash.eval.engines.source import one_line
+from offleash.eval.engines.model import one_line
 from offleash.eval.errors import EngineError
 from offleash.eval.pool import Pool
 from offleash.eval.scan import Chunk

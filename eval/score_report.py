@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from offleash.eval.engines.source import ModelSource
+from offleash.eval.engines.model import ModelSource
 from offleash.eval.report.escape import markdown_text
 from offleash.eval.report.numbers import estimate, number
 from offleash.eval.report.tables import Table

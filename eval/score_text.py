@@ -8,7 +8,7 @@ in tokens and the one that was drawn is not stored: where the numbers of tokens 
 from dataclasses import dataclass
 from typing import Any
 
-from offleash.eval.engines.source import ModelSource, token_ids
+from offleash.eval.engines.model import ModelSource, token_ids
 from offleash.eval.spec import PoolSpec
 
 __all__ = ["TextEncoder", "find_encoder", "was_cut"]

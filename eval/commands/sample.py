@@ -14,8 +14,8 @@ from offleash.eval.commands.sample_options import SUCCESSES, parser
 from offleash.eval.draw import Totals, draw
 from offleash.eval.engines import ModelSource, check_engine_args, find_engine, load_engine
 from offleash.eval.engines.base import Engine, library_versions
+from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
-from offleash.eval.engines.source import resolve_model
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool import Pool
@@ -111,7 +111,7 @@ def _check_ray(options: argparse.Namespace, engine_name: str) -> None:
         return
     if engine_name == "openai":
         raise ConfigError("--ray is for engines that load a model: a server is sampled without it")
-    from offleash.eval.engines.ray_engine import import_ray
+    from offleash.eval.engines.cluster.ray_engine import import_ray
 
     import_ray()
 
@@ -120,7 +120,7 @@ def _load_engine(options: argparse.Namespace, name: str, source: ModelSource, co
     arguments = json_option(options.engine_args, "--engine-args")
     if options.ray is None:
         return load_engine(name, source, context=context, **arguments)
-    from offleash.eval.engines.ray_engine import RayEngine
+    from offleash.eval.engines.cluster.ray_engine import RayEngine
 
     return RayEngine(name, source, context=context, address=options.ray, workers=options.ray_workers, **arguments)
 

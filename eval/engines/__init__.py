@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from offleash.eval.engines.base import Completion, Drawn, Engine, Request
-from offleash.eval.engines.source import ModelSource
+from offleash.eval.engines.model import ModelSource
 from offleash.eval.errors import ConfigError
 from offleash.eval.registry import build, check_arguments, find
 

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from offleash.eval.engines.base import Completion, Drawn, Request, cut_at_stop
-from offleash.eval.engines.source import ModelSource, one_line
+from offleash.eval.engines.model import ModelSource, one_line
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.sampling import Sampling
 

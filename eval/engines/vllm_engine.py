@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from offleash.eval.engines.base import Completion, Drawn, Request
-from offleash.eval.engines.source import ModelSource, one_line
+from offleash.eval.engines.model import ModelSource, one_line
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.sampling import Sampling
 

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM
 
 from offleash.eval import score_pool
 from offleash.eval.compare import Settings, compare, find_policies, find_side
+from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
-from offleash.eval.engines.source import resolve_model
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from offleash.eval.engines import Request, load_engine
+from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.openai_engine import OpenAIEngine, served_model
-from offleash.eval.engines.source import resolve_model
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.pool import Pool

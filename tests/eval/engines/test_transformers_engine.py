@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from offleash.eval.draw import draw
 from offleash.eval.engines import ModelSource, Request, load_engine
+from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
-from offleash.eval.engines.source import resolve_model
 from offleash.eval.engines.transformers_engine import TransformersEngine
 from offleash.eval.errors import ConfigError
 from offleash.eval.exact import exact_units

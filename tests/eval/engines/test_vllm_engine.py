@@ -17,8 +17,8 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 from offleash.eval.engines import ModelSource, Request, load_engine
+from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
-from offleash.eval.engines.source import resolve_model
 from offleash.eval.exact import exact_units
 from offleash.eval.pool import Pool
 from offleash.eval.sampling import Sampling

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from offleash.eval.engines import Request
+from offleash.eval.engines.cluster.ray_engine import RayEngine
+from offleash.eval.engines.cluster.worker import Model
+from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
-from offleash.eval.engines.ray_engine import RayEngine
-from offleash.eval.engines.ray_worker import Model
-from offleash.eval.engines.source import ModelSource, resolve_model
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.pool import Pool
 from offleash.eval.sampling import Sampling

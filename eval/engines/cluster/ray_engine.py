@@ -19,8 +19,8 @@ from typing import Any
 
 from offleash.eval.engines import find_engine
 from offleash.eval.engines.base import Drawn, Request
-from offleash.eval.engines.ray_worker import Model, Worker, pack
-from offleash.eval.engines.source import ModelSource, one_line
+from offleash.eval.engines.cluster.worker import Model, Worker, pack
+from offleash.eval.engines.model import ModelSource, one_line
 from offleash.eval.engines.vllm_engine import QUEUED
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.sampling import Sampling
@@ -91,7 +91,7 @@ class RayEngine:
     def _start(self, sampling: Sampling) -> None:
         from ray.data import ActorPoolStrategy
 
-        from offleash.eval.engines.ray_feed import Feed
+        from offleash.eval.engines.cluster.feed import Feed
 
         self._stop()
         self.sampling, self.feed = sampling, Feed()

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from offleash.eval.engines import load_engine
 from offleash.eval.engines.base import Completion, Engine, Request
-from offleash.eval.engines.source import LAB, ModelSource, one_line, resolve_model
+from offleash.eval.engines.model import LAB, ModelSource, one_line, resolve_model
 from offleash.eval.errors import ConfigError, EngineError, OffleashError
 from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.sampling import Sampling
