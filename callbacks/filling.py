@@ -21,9 +21,9 @@ from offleash.callbacks.ranks import Ranks
 from offleash.callbacks.sampler import Draw, Round, TrainerSampler
 from offleash.eval.errors import MonitorError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.sampling import Sampling
-from offleash.eval.spec import PoolSpec
 from offleash.eval.tasks import Task
 from offleash.eval.verify.health import Failures
 

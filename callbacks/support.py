@@ -28,8 +28,8 @@ from offleash.callbacks.trackers import Trackers
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, VerifyError
 from offleash.eval.files import write_whole
 from offleash.eval.measure import base_tag, changes, powers_of_two, sample_metrics, support_metrics, token_entropy_tag
-from offleash.eval.pool import Pool
-from offleash.eval.spec import PoolSpec
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.tasks import Task
 
 __all__ = ["SupportCallback", "refuse_overlap"]

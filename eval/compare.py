@@ -17,9 +17,9 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.examples import Task, moved
 from offleash.eval.paired import Reader
 from offleash.eval.pairing import Side, check_pair, distinct_labels, find_policies, find_side, pair_pools, side_info
+from offleash.eval.pool.tally import STATUSES
 from offleash.eval.scope import ROWS, Part, Settings, measure_scope, sensitivity
 from offleash.eval.score_pair import pair
-from offleash.eval.tally import STATUSES
 
 __all__ = ["ROWS", "Comparison", "Settings", "Side", "compare", "find_policies", "find_side"]
 

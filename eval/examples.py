@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from offleash.eval.comparison import Example, Moved
 from offleash.eval.measure import Change
 from offleash.eval.paired import Paired
-from offleash.eval.parts import list_parts, read_part
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.store import list_parts, read_part
 
 __all__ = ["Task", "cut_text", "moved", "prompt_text"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offleash.eval.errors import PoolError
-from offleash.eval.pool import Hits, Pool
+from offleash.eval.pool.pool import Hits, Pool
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.tally import VALUES, Tally, tally
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_pass_at_k
-from offleash.eval.tally import VALUES, Tally, tally
 
 __all__ = ["Arm", "Paired", "Reader", "Stop", "pair"]
 

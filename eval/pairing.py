@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from offleash.eval.comparison import SideInfo
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import canonical_json
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 
 __all__ = ["Side", "check_pair", "distinct_labels", "find_policies", "find_side", "pair_pools", "side_info"]
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from offleash.eval.errors import PoolError
 from offleash.eval.files import remove_leftovers, write_whole
 from offleash.eval.fingerprint import canonical_json
-from offleash.eval.pool import Pool
-from offleash.eval.scan import Draws, Seen
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.scan import Draws, Seen
 
 __all__ = ["ScoreFolder", "ScoreRows", "ScoreSpec", "find_scores"]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from offleash.eval import paired
 from offleash.eval.paired import Arm, Paired, Reader
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.score_folder import ScoreFolder, ScoreRows, find_scores
 from offleash.eval.score_summary import problem_means
 

@@ -17,8 +17,8 @@ from tqdm.auto import tqdm
 
 from offleash.eval.engines.model import one_line
 from offleash.eval.errors import EngineError
-from offleash.eval.pool import Pool
-from offleash.eval.scan import Chunk
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.scan import Chunk
 from offleash.eval.score_folder import ScoreFolder
 from offleash.eval.score_text import TextEncoder, was_cut
 from offleash.eval.scoring import Scores, score

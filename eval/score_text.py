@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offleash.eval.engines.model import ModelSource, token_ids
-from offleash.eval.spec import PoolSpec
+from offleash.eval.pool.spec import PoolSpec
 
 __all__ = ["TextEncoder", "find_encoder", "was_cut"]
 

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from offleash.eval.errors import ConfigError
 from offleash.eval.import_formats import BadRow, flag, prompt_of, reply, text
 from offleash.eval.imports import numbered_rows
-from offleash.eval.parts import valid_text
+from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem, prompt_key
 from offleash.eval.score_pool import score_checked
 from offleash.eval.score_summary import Summary, summarise

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 
 __all__ = ["SCHEMA", "export_samples", "main"]
 

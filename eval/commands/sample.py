@@ -9,18 +9,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from offleash.eval.blocks import Ledger, plan_successes
 from offleash.eval.commands.sample_options import SUCCESSES, parser
-from offleash.eval.draw import Totals, draw
 from offleash.eval.engines import ModelSource, check_engine_args, find_engine, load_engine
 from offleash.eval.engines.base import Engine, library_versions
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool import Pool
+from offleash.eval.pool.blocks import Ledger, plan_successes
+from offleash.eval.pool.fill import Totals, draw
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.sampling import Sampling
-from offleash.eval.spec import PoolSpec
 from offleash.eval.tasks import Problem, Task, load_task
 from offleash.eval.verify.health import Failures
 

@@ -20,7 +20,7 @@ from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.files import write_whole
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.report.numbers import estimate, number
 from offleash.eval.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
 from offleash.eval.score_summary import summarise

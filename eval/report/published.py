@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from offleash.eval.comparison import PolicyResult, Scope
 from offleash.eval.pairs import SAMPLES, SAMPLES_K, Pair
-from offleash.eval.pool import PoolSpec
+from offleash.eval.pool.pool import PoolSpec
 from offleash.eval.report.numbers import DASH, row_cell, share
 from offleash.eval.report.tables import Table
 from offleash.eval.scope import ROWS

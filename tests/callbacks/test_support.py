@@ -12,7 +12,7 @@ from offleash.callbacks import SupportCallback
 from offleash.callbacks.sampler import plan_rounds
 from offleash.eval.errors import ConfigError, VerifyError
 from offleash.eval.measure import sample_metrics, support_metrics
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.tasks import Verdict, load_task
 
 

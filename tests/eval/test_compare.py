@@ -15,14 +15,14 @@ from offleash.eval.comparison import Comparison, PolicyResult, Scope, Support
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.examples import cut_text, prompt_text
 from offleash.eval.paired import Reader, pair
-from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.pool.tally import tally
 from offleash.eval.problem import Problem
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
 from offleash.eval.stats.support import METRICS, dynamics, floor
-from offleash.eval.tally import tally
 
 FAST = Settings(draws=100, examples=3)
 

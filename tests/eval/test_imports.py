@@ -14,7 +14,7 @@ from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.import_formats import Reading
 from offleash.eval.imports import Source, import_samples
 from offleash.eval.pairing import check_pair
-from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
 

@@ -5,7 +5,7 @@ import pytest
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.measure import Change, base_tag, changes, powers_of_two, sample_metrics, support_metrics
-from offleash.eval.pool import Pool, PoolSpec, Sample
+from offleash.eval.pool.pool import Pool, PoolSpec, Sample
 from offleash.eval.stats.support import floor
 from offleash.eval.tasks import Problem
 

@@ -13,7 +13,7 @@ import pytest
 
 from offleash.eval.compare import Settings, compare, find_policies, find_side
 from offleash.eval.comparison import Comparison
-from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.report import FORMATS, html_report, json_report, latex_report, markdown_report, text_report
 from offleash.eval.report.escape import html_text, latex_text, markdown_code, markdown_text, one_line, visible

@@ -20,7 +20,7 @@ from offleash.eval.compare import Settings, compare, find_policies, find_side
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.report import text_report
 from offleash.eval.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 
 SETTINGS = {"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3, "lr_scheduler_type": "constant"}
 

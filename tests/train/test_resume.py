@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.train.checkpoints import last_whole_checkpoint
 
 STEPS = 7

@@ -27,7 +27,7 @@ from trl import GRPOConfig
 from offleash import recipes
 from offleash.callbacks.served_weights import DIFFERENCE
 from offleash.eval.errors import ConfigError
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.train.vllm_cpu import engine_dtype, keep_weights, prepare_vllm
 
 RECIPES = Path(recipes.__path__[0])

@@ -20,7 +20,7 @@ from offleash.callbacks.overlap import refuse_shared
 from offleash.callbacks.ranks import Ranks
 from offleash.callbacks.sampler import plan_rounds
 from offleash.eval.errors import ConfigError
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.tasks import Problem, Task, Verdict
 
 __all__ = ["AtBegin", "Solved", "base_solutions", "completion_ids", "solved_by", "unit_weights"]

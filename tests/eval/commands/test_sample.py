@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.train.cli import main
 
 # Killed at random moments, on the real engine

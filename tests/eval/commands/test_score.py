@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring import score
 from offleash.eval.tasks import load_task
 from offleash.train.cli import main

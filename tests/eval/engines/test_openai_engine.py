@@ -23,7 +23,7 @@ from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.openai_engine import OpenAIEngine, served_model
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.fingerprint import template_fingerprint
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.train.cli import main
 

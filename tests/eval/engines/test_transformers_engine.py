@@ -12,14 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from offleash.eval.draw import draw
 from offleash.eval.engines import ModelSource, Request, load_engine
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.transformers_engine import TransformersEngine
 from offleash.eval.errors import ConfigError
 from offleash.eval.exact import exact_units
-from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.pool.fill import draw
+from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.sampling import Sampling
 from offleash.eval.scoring import score
 from offleash.eval.tasks import Problem, load_task

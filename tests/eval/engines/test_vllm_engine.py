@@ -20,7 +20,7 @@ from offleash.eval.engines import ModelSource, Request, load_engine
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.exact import exact_units
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.eval.scoring import score
 from offleash.eval.tasks import load_task

@@ -6,7 +6,7 @@ import pytest
 
 from offleash.callbacks import SupportCallback
 from offleash.eval.errors import ConfigError
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.tasks import load_task
 from offleash.train.explorers.anchor import Anchor
 from offleash.train.explorers.base_samples import unit_weights

@@ -18,7 +18,7 @@ from offleash.eval.engines.cluster.worker import Model
 from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError, EngineError
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import load_task
 from offleash.train.cli import main

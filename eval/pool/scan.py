@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offleash.eval.errors import PoolError
-from offleash.eval.parts import list_parts, read_part
+from offleash.eval.pool.store import list_parts, read_part
 
 __all__ = ["Chunk", "Draws", "Seen", "scan_parts"]
 

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from offleash.eval.counts import AnswerCounts, Hits, count_answers, count_hits
 from offleash.eval.errors import PoolError
 from offleash.eval.files import remove_leftovers, write_whole
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.parts import SCHEMA, Sample, list_parts, rows_table, write_part
+from offleash.eval.pool.counts import AnswerCounts, Hits, count_answers, count_hits
+from offleash.eval.pool.problem_file import Answers, read_problems, write_problems
+from offleash.eval.pool.scan import Chunk, Draws, Seen, scan_parts
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.store import SCHEMA, Sample, list_parts, rows_table, write_part
 from offleash.eval.problem import Problem
-from offleash.eval.problem_file import Answers, read_problems, write_problems
-from offleash.eval.scan import Chunk, Draws, Seen, scan_parts
-from offleash.eval.spec import PoolSpec
 
 __all__ = ["FORMAT", "AnswerCounts", "Hits", "Pool", "PoolSpec", "Sample", "problems_fingerprint"]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
 __all__ = ["FIRST_ROUND", "Block", "Ledger", "block_seed", "plan_successes", "round_ends"]

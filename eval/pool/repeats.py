@@ -16,7 +16,7 @@ import numpy as np
 
 from offleash.eval.engines.base import Completion
 from offleash.eval.errors import EngineError
-from offleash.eval.pool import Pool
+from offleash.eval.pool.pool import Pool
 
 __all__ = ["Coins", "Repeats", "block_log_chance"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offleash.eval.blocks import Block, Ledger, block_seed, round_ends
-from offleash.eval.draw import PATIENCE, draw
 from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.errors import ConfigError, EngineError, PoolError, VerifyError
-from offleash.eval.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.pool.blocks import Block, Ledger, block_seed, round_ends
+from offleash.eval.pool.fill import PATIENCE, draw
+from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.pool.repeats import Coins, block_log_chance
 from offleash.eval.problem import Problem, Verdict
-from offleash.eval.repeats import Coins, block_log_chance
 from offleash.eval.sampling import Sampling
 from offleash.eval.stats.stopping import stopped_pass_at_k
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from offleash.eval.errors import PoolError
-from offleash.eval.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem
 
 PROBLEMS = [Problem(f"p{i}", f"{i} + {i} =", str(2 * i), {"level": i}) for i in range(5)]
@@ -395,7 +395,7 @@ def test_two_million_samples_are_counted_in_little_memory(tmp_path: Path) -> Non
     script = """
 import resource, sys
 import numpy as np, pyarrow as pa
-from offleash.eval.pool import *
+from offleash.eval.pool.pool import *
 from offleash.eval.problem import Problem
 problems = [Problem(f"p{i}", "q", "g") for i in range(200)]
 spec = PoolSpec.from_json({**eval(sys.argv[2]), "problems": problems_fingerprint(problems), "k": 10_000})
@@ -427,7 +427,7 @@ assert grown < 300, f"{grown} MiB"
 
 WRITER = """
 import sys
-from offleash.eval.pool import *
+from offleash.eval.pool.pool import *
 from offleash.eval.problem import Problem
 problems = [Problem(f"p{i}", f"{i} + {i} =", str(2 * i), {"level": i}) for i in range(5)]
 pool = Pool.open_or_create(sys.argv[1], PoolSpec.from_json(eval(sys.argv[2])), problems)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from offleash.eval.errors import PoolError
 from offleash.eval.files import write_whole
-from offleash.eval.parts import valid_text
+from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem
 
 __all__ = ["Answers", "read_problems", "write_problems"]
