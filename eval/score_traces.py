@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm.auto import tqdm
 
+from offleash.eval.convert.formats import BadRow, flag, prompt_of, reply, text
+from offleash.eval.convert.importer import numbered_rows
 from offleash.eval.errors import ConfigError
-from offleash.eval.import_formats import BadRow, flag, prompt_of, reply, text
-from offleash.eval.imports import numbered_rows
 from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem, prompt_key
 from offleash.eval.score_pool import score_checked

@@ -15,9 +15,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from offleash.eval.convert.formats import Reading
+from offleash.eval.convert.importer import Imported, Source, import_samples
 from offleash.eval.errors import ConfigError
-from offleash.eval.import_formats import Reading
-from offleash.eval.imports import Imported, Source, import_samples
 from offleash.eval.tasks import Task, load_task
 
 __all__ = ["main"]

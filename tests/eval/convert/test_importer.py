@@ -10,9 +10,9 @@ import pytest
 
 from offleash.eval import cli
 from offleash.eval.commands.export_samples import export_samples
+from offleash.eval.convert.formats import Reading
+from offleash.eval.convert.importer import Source, import_samples
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.import_formats import Reading
-from offleash.eval.imports import Source, import_samples
 from offleash.eval.pairing import check_pair
 from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem

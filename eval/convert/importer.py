@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offleash.eval.convert.formats import COLUMNS, BadRow, Format, Reading, Record, recognise
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.import_formats import COLUMNS, BadRow, Format, Reading, Record, recognise
 from offleash.eval.pool.pool import Pool, PoolSpec, Sample
 from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem, Status, Task

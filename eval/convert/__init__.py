@@ -1,0 +1,1 @@
+"""Samples of other tools in, pools as other formats out."""
