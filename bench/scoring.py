@@ -4,7 +4,7 @@
 
 naive     all logits, log_softmax, entropy: what one writes first
 TRL       the fused head of TRL's GRPO trainer (log_probs and entropy)
-Offleash  offleash.eval.scoring.score
+Offleash  offleash.eval.scoring.teacher_forcing.score
 
 Each way runs in a process of its own on the same random model (vocabulary 151,936, as Qwen's); peak memory is beyond
 what the process held once the model was loaded and warm.
@@ -49,7 +49,7 @@ def trl_fused(model: LlamaForCausalLM, ids: list[int]) -> tuple[float, float]:
 
 
 def offleash(model: LlamaForCausalLM, ids: list[int]) -> tuple[float, float]:
-    from offleash.eval.scoring import score
+    from offleash.eval.scoring.teacher_forcing import score
 
     scores = score(model, [ids[:PROMPT]], [ids[PROMPT:]])
     return float(scores.logprob_s[0]), float(scores.entropy_s[0])

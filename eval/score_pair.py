@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from offleash.eval import paired
 from offleash.eval.paired import Arm, Paired, Reader
 from offleash.eval.pool.pool import Pool
-from offleash.eval.score_folder import ScoreFolder, ScoreRows, find_scores
-from offleash.eval.score_summary import problem_means
+from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
+from offleash.eval.scoring.summary import problem_means
 
 __all__ = ["pair"]
 

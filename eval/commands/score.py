@@ -22,9 +22,9 @@ from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.files import write_whole
 from offleash.eval.pool.pool import Pool
 from offleash.eval.report.numbers import estimate, number
-from offleash.eval.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
-from offleash.eval.score_summary import summarise
-from offleash.eval.score_text import TextEncoder, find_encoder
+from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
+from offleash.eval.scoring.summary import summarise
+from offleash.eval.scoring.tokens import TextEncoder, find_encoder
 from offleash.eval.tasks import Problem, load_task
 
 __all__ = ["main"]
@@ -129,7 +129,7 @@ def _job(
 
 
 def _check_samples(options: argparse.Namespace, pool: Pool) -> None:
-    from offleash.eval.score_pool import wanted_draws
+    from offleash.eval.scoring.pool_scores import wanted_draws
 
     if not wanted_draws(pool, len(pool.problems[: options.limit]), options.k):
         few = "" if options.k is options.limit is None else " among those that --k and --limit leave"
@@ -157,7 +157,7 @@ def _name(model: str) -> str:
 
 
 def _is_done(options: argparse.Namespace, pool: Pool, folder: ScoreFolder, prepared: Prepared) -> bool:
-    from offleash.eval.score_pool import wanted_draws
+    from offleash.eval.scoring.pool_scores import wanted_draws
 
     problems = len(prepared.prompts)
     return int(folder.done()[:problems, : options.k].sum()) >= wanted_draws(pool, problems, options.k)
@@ -166,7 +166,7 @@ def _is_done(options: argparse.Namespace, pool: Pool, folder: ScoreFolder, prepa
 def _run(
     options: argparse.Namespace, pool: Pool, folder: ScoreFolder, model: Any, encoder: TextEncoder, prepared: Prepared
 ) -> None:
-    from offleash.eval.score_pool import score_pool
+    from offleash.eval.scoring.pool_scores import score_pool
 
     started = time.monotonic()
     count = score_pool(
@@ -236,7 +236,7 @@ def _shortcomings(rows: ScoreRows) -> list[str]:
 
 
 def _score_traces(options: argparse.Namespace, sources: list[ModelSource]) -> int:
-    from offleash.eval.score_report import json_report, markdown_report, notes, text_report
+    from offleash.eval.report.scores import json_report, markdown_report, notes, text_report
 
     files = [path.name for path in options.traces]
     if len(set(files)) < len(files):
@@ -253,8 +253,8 @@ def _score_traces(options: argparse.Namespace, sources: list[ModelSource]) -> in
 
 
 def _trace_results(options: argparse.Namespace, sources: list[ModelSource]) -> list[Any]:
-    from offleash.eval.score_report import TraceResult
-    from offleash.eval.score_traces import read_traces, score_traces
+    from offleash.eval.report.scores import TraceResult
+    from offleash.eval.scoring.traces import read_traces, score_traces
 
     known = _task_problems(options)
     files = [read_traces(path, known) for path in options.traces]

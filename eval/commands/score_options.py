@@ -94,5 +94,5 @@ def _traces(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--traces", nargs="+", type=Path, metavar="FILE", help="JSONL or parquet, see below")
     group.add_argument("--task", help="finds the prompt of a problem_id; offleash tasks lists the names")
     group.add_argument("--task-args", default="{}", metavar="JSON", help="of the task")
-    group.add_argument("--json", type=Path, metavar="FILE", help="every number; keys: offleash.eval.score_report")
+    group.add_argument("--json", type=Path, metavar="FILE", help="every number; keys: offleash.eval.report.scores")
     group.add_argument("--markdown", type=Path, metavar="FILE", help="the table for a README or an issue")

@@ -152,7 +152,7 @@ def test_half_a_base_pool_is_completed_with_the_samples_it_would_have_had(make_t
 
 
 def test_token_entropy_and_logprob_equal_the_offline_scorer(make_trainer, probe, lab_model):
-    from offleash.eval.scoring import score
+    from offleash.eval.scoring.teacher_forcing import score
 
     trainer = make_trainer(max_steps=1)
     monitor = monitor_of(trainer, probe)

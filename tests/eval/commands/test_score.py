@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from offleash.eval.pool.pool import Pool
-from offleash.eval.scoring import score
+from offleash.eval.scoring.teacher_forcing import score
 from offleash.eval.tasks import load_task
 from offleash.train.cli import main
 

@@ -297,7 +297,7 @@ def vllm_server(lab_base: Path, tmp_path_factory: Any) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_vllms_own_server_gives_what_the_model_gives(vllm_server: str, lab_base: Path, lab_model: Any) -> None:
-    from offleash.eval.scoring import score
+    from offleash.eval.scoring.teacher_forcing import score
 
     model, tokenizer = lab_model
     prompt = tokenizer("3 7 25 = 46:")["input_ids"]

@@ -17,11 +17,11 @@ from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.transformers_engine import TransformersEngine
 from offleash.eval.errors import ConfigError
-from offleash.eval.exact import exact_units
 from offleash.eval.pool.fill import draw
 from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.sampling import Sampling
-from offleash.eval.scoring import score
+from offleash.eval.scoring.exact import exact_units
+from offleash.eval.scoring.teacher_forcing import score
 from offleash.eval.tasks import Problem, load_task
 
 K = 256

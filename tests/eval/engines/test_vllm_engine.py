@@ -19,10 +19,10 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 from offleash.eval.engines import ModelSource, Request, load_engine
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
-from offleash.eval.exact import exact_units
 from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling
-from offleash.eval.scoring import score
+from offleash.eval.scoring.exact import exact_units
+from offleash.eval.scoring.teacher_forcing import score
 from offleash.eval.tasks import load_task
 from offleash.train.cli import main
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from offleash.eval.exact import exact_units
+from offleash.eval.scoring.exact import exact_units
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.support import dynamics, floor

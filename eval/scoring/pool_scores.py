@@ -19,9 +19,9 @@ from offleash.eval.engines.model import one_line
 from offleash.eval.errors import EngineError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.scan import Chunk
-from offleash.eval.score_folder import ScoreFolder
-from offleash.eval.score_text import TextEncoder, was_cut
-from offleash.eval.scoring import Scores, score
+from offleash.eval.scoring.score_folder import ScoreFolder
+from offleash.eval.scoring.teacher_forcing import Scores, score
+from offleash.eval.scoring.tokens import TextEncoder, was_cut
 
 __all__ = ["score_checked", "score_pool", "wanted_draws"]
 

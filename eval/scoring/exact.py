@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from offleash.eval.scoring import score
+from offleash.eval.scoring.teacher_forcing import score
 from offleash.eval.tasks import Problem
 
 __all__ = ["Enumerable", "ExactUnits", "exact_units"]

@@ -3,9 +3,9 @@ import pytest
 import torch
 from transformers import CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
-import offleash.eval.scoring as scoring
+import offleash.eval.scoring.teacher_forcing as scoring
 from offleash.eval.errors import ConfigError
-from offleash.eval.scoring import score
+from offleash.eval.scoring.teacher_forcing import score
 
 SIZES = {
     "vocab_size": 211,

@@ -19,9 +19,9 @@ from offleash.eval.convert.importer import numbered_rows
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem, prompt_key
-from offleash.eval.score_pool import score_checked
-from offleash.eval.score_summary import Summary, summarise
-from offleash.eval.score_text import TextEncoder
+from offleash.eval.scoring.pool_scores import score_checked
+from offleash.eval.scoring.summary import Summary, summarise
+from offleash.eval.scoring.tokens import TextEncoder
 
 __all__ = ["TraceScores", "Traces", "read_traces", "score_traces"]
 

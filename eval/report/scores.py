@@ -9,7 +9,7 @@ The keys of the JSON are a promise: added to, never renamed; `format` counts bre
 
     ESTIMATE  value, low, high, n (problems it rests on)
 
-A number that is undefined is null. What each is: `offleash.eval.score_summary`.
+A number that is undefined is null. What each is: `offleash.eval.scoring.summary`.
 """
 
 import json
@@ -26,7 +26,7 @@ from offleash.eval.report.escape import markdown_text
 from offleash.eval.report.numbers import estimate, number
 from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_table
-from offleash.eval.score_traces import Traces, TraceScores
+from offleash.eval.scoring.traces import Traces, TraceScores
 from offleash.eval.stats.intervals import Estimate
 
 __all__ = ["TraceResult", "json_report", "markdown_report", "notes", "text_report"]

@@ -23,9 +23,9 @@ from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.report import text_report
-from offleash.eval.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
-from offleash.eval.score_summary import summarise
-from offleash.eval.score_text import find_encoder, was_cut
+from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
+from offleash.eval.scoring.summary import summarise
+from offleash.eval.scoring.tokens import find_encoder, was_cut
 from offleash.train.cli import main
 
 PROBLEMS, K = 4, 6

@@ -1,0 +1,1 @@
+"""Log-probability and token entropy of given text under a model."""
