@@ -29,10 +29,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from offleash.eval.compare import Settings, Side, compare, find_policies, find_side
+from offleash.eval.comparison.compare import Settings, Side, compare, find_policies, find_side
+from offleash.eval.comparison.paper import find_pair
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_whole
-from offleash.eval.pairs import find_pair
 from offleash.eval.report import FORMATS, text_report
 from offleash.eval.report.published import published_tables, published_warnings
 from offleash.eval.report.tables import Table

@@ -11,8 +11,8 @@ import json
 import shlex
 from collections.abc import Iterator
 
+from offleash.eval.comparison.paper import SAMPLES_K, Pair, find_pair, pair_names
 from offleash.eval.errors import ConfigError
-from offleash.eval.pairs import SAMPLES_K, Pair, find_pair, pair_names
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.loading import Benchmark
 

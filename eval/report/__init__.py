@@ -6,7 +6,7 @@ returns the whole file as text.
 
 from collections.abc import Callable, Sequence
 
-from offleash.eval.comparison import Comparison
+from offleash.eval.comparison.result import Comparison
 from offleash.eval.report.html import html_report
 from offleash.eval.report.latex import latex_report
 from offleash.eval.report.markdown import markdown_report

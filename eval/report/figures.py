@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from offleash.eval.comparison import Comparison, PolicyResult
+from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.report.escape import one_line
 from offleash.eval.report.numbers import number
 from offleash.eval.report.plots import Bar, Line, Mark, bars, chart, log_ticks

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from offleash.eval.comparison import Comparison, Example, PolicyResult
+from offleash.eval.comparison.result import Comparison, Example, PolicyResult
 from offleash.eval.report.escape import markdown_code, markdown_text, one_line
 from offleash.eval.report.tables import Table, sections, side_words, title
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from offleash.eval.comparison import Noise
+from offleash.eval.comparison.result import Noise
 from offleash.eval.stats.intervals import Estimate
 
 __all__ = ["DASH", "estimate", "noise_words", "number", "p_value", "p_words", "row_cell", "share"]
@@ -43,7 +43,7 @@ def estimate(e: Estimate, write: Callable[[float], str] = share) -> str:
 
 
 def row_cell(key: str, e: Estimate, interval: bool = True) -> str:
-    """A number of `offleash.eval.scope.ROWS`."""
+    """A number of `offleash.eval.comparison.scopes.ROWS`."""
     rates = ("no_answer", "truncated", "timeout", "error")
     write: Callable[[float], str] = share if key in ("avg", "majority") else percent if key in rates else number
     return estimate(e, write) if interval else write(e.value)

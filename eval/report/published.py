@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from offleash.eval.comparison import PolicyResult, Scope
-from offleash.eval.pairs import SAMPLES, SAMPLES_K, Pair
+from offleash.eval.comparison.paper import SAMPLES, SAMPLES_K, Pair
+from offleash.eval.comparison.result import PolicyResult, Scope
+from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.pool import PoolSpec
 from offleash.eval.report.numbers import DASH, row_cell, share
 from offleash.eval.report.tables import Table
-from offleash.eval.scope import ROWS
 from offleash.eval.stats.support import METRICS, Dynamics
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.loading import Benchmark

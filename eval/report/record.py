@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from offleash.eval.comparison import Comparison, Example, Level, Moved, PolicyResult, Scope, Support
+from offleash.eval.comparison.result import Comparison, Example, Level, Moved, PolicyResult, Scope, Support
 from offleash.eval.report.tables import Table
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import METRICS, Dynamics

@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 
-from offleash.eval.comparison import Comparison
+from offleash.eval.comparison.result import Comparison
 from offleash.eval.report.escape import visible
 from offleash.eval.report.tables import Section, Table, sections, side_words, title
 

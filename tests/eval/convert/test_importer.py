@@ -10,10 +10,10 @@ import pytest
 
 from offleash.eval import cli
 from offleash.eval.commands.export_samples import export_samples
+from offleash.eval.comparison.sides import check_pair
 from offleash.eval.convert.formats import Reading
 from offleash.eval.convert.importer import Source, import_samples
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.pairing import check_pair
 from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task

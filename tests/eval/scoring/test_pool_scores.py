@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from offleash.eval import score_pool
-from offleash.eval.compare import Settings, compare, find_policies, find_side
+from offleash.eval.comparison.compare import Settings, compare, find_policies, find_side
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError

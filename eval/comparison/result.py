@@ -1,4 +1,4 @@
-"""What a comparison of pools says, as plain data: made by `offleash.eval.compare`, shown by `offleash.eval.report`.
+"""What a comparison of pools says, as plain data: made by `offleash.eval.comparison.compare`, shown by `offleash.eval.report`.
 
 Every number is an `Estimate` (value, interval, count of problems) or stands beside the counts it comes from. What is
 undefined is NaN. Nothing here is escaped or rounded: text of models and of problems is as hostile as it was stored.
@@ -140,7 +140,7 @@ class Scope:
     rows_k: int
     """Draws of a problem that `rows` is about, the fewest where they differ."""
     rows: Mapping[str, Contrast]
-    """Keys: see `offleash.eval.compare.ROWS`."""
+    """Keys: see `offleash.eval.comparison.compare.ROWS`."""
     perplexity: tuple[Perplexity, ...]
 
 

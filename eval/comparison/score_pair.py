@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offleash.eval import paired
-from offleash.eval.paired import Arm, Paired, Reader
+from offleash.eval.comparison.align import Arm, Paired, Reader
 from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
 from offleash.eval.scoring.summary import problem_means

@@ -11,8 +11,8 @@ import pytest
 from offleash.eval.commands.pairs import commands
 from offleash.eval.commands.sample_options import parser
 from offleash.eval.commands.score_options import parser as score_parser
+from offleash.eval.comparison.paper import find_pair, load_pair, pair_names
 from offleash.eval.errors import ConfigError
-from offleash.eval.pairs import find_pair, load_pair, pair_names
 from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.report.published import published_warnings

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offleash.eval.compare import Settings, compare, find_policies, find_side
-from offleash.eval.comparison import Comparison, PolicyResult, Scope, Support
+from offleash.eval.comparison.align import Reader, pair
+from offleash.eval.comparison.compare import Settings, compare, find_policies, find_side
+from offleash.eval.comparison.examples import cut_text, prompt_text
+from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, Support
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.examples import cut_text, prompt_text
-from offleash.eval.paired import Reader, pair
 from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.pool.tally import tally
 from offleash.eval.problem import Problem

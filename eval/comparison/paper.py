@@ -20,7 +20,7 @@ __all__ = ["SAMPLES", "SAMPLES_K", "Pair", "Published", "find_pair", "load_pair"
 FOLDER = Path(offleash.recipes.__path__[0]) / "pairs"
 DOMAINS = ("math", "non-math")
 SAMPLES = ("avg", "tokens", "token_entropy", "answer_entropy")
-"""Rows of `offleash.eval.scope.ROWS` that the paper's entropy study has (Table 5)."""
+"""Rows of `offleash.eval.comparison.scopes.ROWS` that the paper's entropy study has (Table 5)."""
 SAMPLES_K = 32
 """Its draws per problem: averages do not depend on them, answer entropy does."""
 

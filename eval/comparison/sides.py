@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from offleash.eval.comparison import SideInfo
+from offleash.eval.comparison.result import SideInfo
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import canonical_json
 from offleash.eval.pool.pool import Pool

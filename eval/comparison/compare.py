@@ -2,7 +2,7 @@
 
     compare(find_side(["pools/base"]), find_policies("runs/lab/pools"))
 
-Base and policy are brought to the same draws (`offleash.eval.paired`), and every number is then taken over all
+Base and policy are brought to the same draws (`offleash.eval.comparison.align`), and every number is then taken over all
 problems, per task and per domain (the problem's metadata "domain" or "subject", else its task): the paper's Tables 1, 4
 and 5 with the intervals, noise and floors that they lack. Nothing is printed here; `offleash.eval.report` does.
 """
@@ -12,14 +12,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from offleash.eval.comparison import Comparison, PolicyResult, Scope, SideInfo
+from offleash.eval.comparison.align import Reader
+from offleash.eval.comparison.examples import Task, moved
+from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, SideInfo
+from offleash.eval.comparison.scopes import ROWS, Part, Settings, measure_scope, sensitivity
+from offleash.eval.comparison.score_pair import pair
+from offleash.eval.comparison.sides import (
+    Side,
+    check_pair,
+    distinct_labels,
+    find_policies,
+    find_side,
+    pair_pools,
+    side_info,
+)
 from offleash.eval.errors import ConfigError
-from offleash.eval.examples import Task, moved
-from offleash.eval.paired import Reader
-from offleash.eval.pairing import Side, check_pair, distinct_labels, find_policies, find_side, pair_pools, side_info
 from offleash.eval.pool.tally import STATUSES
-from offleash.eval.scope import ROWS, Part, Settings, measure_scope, sensitivity
-from offleash.eval.score_pair import pair
 
 __all__ = ["ROWS", "Comparison", "Settings", "Side", "compare", "find_policies", "find_side"]
 
