@@ -16,8 +16,8 @@ from offleash.callbacks.summary import HISTORY
 from offleash.callbacks.tensorboard import pass_at_k_figure
 from offleash.eval.files import write_whole
 from offleash.eval.measure import powers_of_two
-from offleash.eval.report.escape import markdown_text, one_line
 from offleash.eval.report.numbers import number, p_words
+from offleash.eval.report.sanitize import markdown_text, one_line
 from offleash.train.config import LAB_MODEL
 from offleash.train.resume_check import LAB_FOLDER
 

@@ -34,7 +34,7 @@ from offleash.eval.comparison.paper import find_pair
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_whole
 from offleash.eval.report import FORMATS, text_report
-from offleash.eval.report.published import published_tables, published_warnings
+from offleash.eval.report.paper import published_tables, published_warnings
 from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_table
 

@@ -7,9 +7,9 @@ returns the whole file as text.
 from collections.abc import Callable, Sequence
 
 from offleash.eval.comparison.result import Comparison
-from offleash.eval.report.html import html_report
 from offleash.eval.report.latex import latex_report
 from offleash.eval.report.markdown import markdown_report
+from offleash.eval.report.page import html_report
 from offleash.eval.report.record import json_report
 from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_report

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from offleash.eval.comparison.result import Comparison, PolicyResult
-from offleash.eval.report.escape import one_line
 from offleash.eval.report.numbers import number
 from offleash.eval.report.plots import Bar, Line, Mark, bars, chart, log_ticks
+from offleash.eval.report.sanitize import one_line
 from offleash.eval.report.tables import common_k
 from offleash.eval.stats.intervals import Estimate
 

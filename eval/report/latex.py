@@ -3,7 +3,7 @@ r"""As LaTeX for a paper: one booktabs table each, plain ASCII, to be \input. Co
 from collections.abc import Sequence
 
 from offleash.eval.comparison.result import Comparison
-from offleash.eval.report.escape import latex_text
+from offleash.eval.report.sanitize import latex_text
 from offleash.eval.report.tables import Table, sections, side_words, title
 
 __all__ = ["latex_report"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from offleash.eval.comparison.result import Comparison, Example, PolicyResult
-from offleash.eval.report.escape import markdown_code, markdown_text, one_line
+from offleash.eval.report.sanitize import markdown_code, markdown_text, one_line
 from offleash.eval.report.tables import Table, sections, side_words, title
 
 __all__ = ["markdown_report", "markdown_table"]

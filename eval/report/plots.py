@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from offleash.eval.report.escape import html_text
+from offleash.eval.report.sanitize import html_text
 
 __all__ = ["Bar", "Line", "Mark", "bars", "chart", "log_ticks", "nice_ticks"]
 

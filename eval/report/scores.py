@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from offleash.eval.engines.model import ModelSource
-from offleash.eval.report.escape import markdown_text
 from offleash.eval.report.numbers import estimate, number
+from offleash.eval.report.sanitize import markdown_text
 from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_table
 from offleash.eval.scoring.traces import Traces, TraceScores

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from offleash.eval.comparison.result import Comparison, Curves, Level, Moved, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import ROWS
-from offleash.eval.report.escape import one_line
 from offleash.eval.report.numbers import DASH, estimate, noise_words, number, p_value, p_words, row_cell, share
+from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
 

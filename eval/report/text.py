@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from offleash.eval.comparison.result import Comparison
-from offleash.eval.report.escape import visible
+from offleash.eval.report.sanitize import visible
 from offleash.eval.report.tables import Section, Table, sections, side_words, title
 
 __all__ = ["text_report", "text_table"]

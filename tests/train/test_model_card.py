@@ -11,8 +11,8 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 from offleash.eval.errors import OffleashError
-from offleash.eval.report.escape import markdown_text
 from offleash.eval.report.numbers import number, p_words
+from offleash.eval.report.sanitize import markdown_text
 from offleash.train.config import load_recipe
 from offleash.train.grpo import run
 from offleash.train.hub import push_final

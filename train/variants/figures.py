@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from offleash.eval.report.escape import html_text, one_line
+from offleash.eval.report.sanitize import html_text, one_line
 from offleash.eval.stats.intervals import Estimate
 from offleash.train.variants.analysis import Analysis, rising
 from offleash.train.variants.overlays import PLAIN

@@ -2,9 +2,9 @@
 
 import textwrap
 
-from offleash.eval.report.escape import html_text, markdown_text, visible
-from offleash.eval.report.html import CONTENT_POLICY, html_table
 from offleash.eval.report.markdown import markdown_table
+from offleash.eval.report.page import CONTENT_POLICY, html_table
+from offleash.eval.report.sanitize import html_text, markdown_text, visible
 from offleash.eval.report.style import STYLE
 from offleash.eval.report.text import text_table
 from offleash.train.variants.analysis import Analysis

@@ -15,7 +15,7 @@ from offleash.eval.comparison.paper import find_pair, load_pair, pair_names
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.problem import Problem
-from offleash.eval.report.published import published_warnings
+from offleash.eval.report.paper import published_warnings
 from offleash.eval.stats.support import Dynamics
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.train.cli import main

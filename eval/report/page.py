@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 
 from offleash.eval.comparison.result import Comparison, Example, Moved, Scope
-from offleash.eval.report.escape import html_text, one_line
 from offleash.eval.report.figures import passk_figure, sensitivity_figures, series_figures, support_figure
 from offleash.eval.report.numbers import estimate, number, p_words, share
+from offleash.eval.report.sanitize import html_text, one_line
 from offleash.eval.report.style import STYLE
 from offleash.eval.report.tables import (
     Section,

@@ -17,9 +17,9 @@ from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.report import FORMATS, html_report, json_report, latex_report, markdown_report, text_report
-from offleash.eval.report.escape import html_text, latex_text, markdown_code, markdown_text, one_line, visible
 from offleash.eval.report.numbers import estimate, number, p_value, share
 from offleash.eval.report.plots import Line, Mark, chart, nice_ticks
+from offleash.eval.report.sanitize import html_text, latex_text, markdown_code, markdown_text, one_line, visible
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
 from offleash.train.cli import main
