@@ -13,10 +13,10 @@ from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig, get_peft_config, get_quantization_config
 
 from offleash.callbacks import RolloutCallback, SupportCallback, SupportGuard
-from offleash.callbacks.overlap import refuse_overlap
-from offleash.callbacks.ranks import Ranks
-from offleash.callbacks.served_weights import ServedWeights
+from offleash.callbacks.contamination import refuse_overlap
+from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.summary import HISTORY, run_summary
+from offleash.callbacks.weight_sync import ServedWeights
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.images import as_parts

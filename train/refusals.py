@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from offleash.callbacks.guard import SHORT, SupportGuard
+from offleash.callbacks.metrics import powers_of_two, support_metrics, token_entropy_tag
 from offleash.eval.errors import ConfigError
-from offleash.eval.measure import powers_of_two, support_metrics, token_entropy_tag
 from offleash.eval.pool.counts import Hits
 from offleash.train.config import Recipe
 from offleash.train.grpo import _refuse_synced_reference, _require_aligned_saves

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from offleash.eval.measure import Change
+from offleash.callbacks.metrics import Change
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import Dynamics
 

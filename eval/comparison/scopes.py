@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from offleash.callbacks.metrics import STABLE_HITS
 from offleash.eval.comparison.align import Arm, Paired
 from offleash.eval.comparison.result import Contrast, Curves, Level, Noise, Perplexity, Scope, Sensitivity, Support
-from offleash.eval.measure import STABLE_HITS
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
 from offleash.eval.stats.passk import budgets, compare_curves

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 from offleash.callbacks import SupportCallback
-from offleash.callbacks.sampler import plan_rounds
+from offleash.callbacks.metrics import sample_metrics, support_metrics
+from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.eval.errors import ConfigError, VerifyError
-from offleash.eval.measure import sample_metrics, support_metrics
 from offleash.eval.pool.pool import Pool
 from offleash.eval.tasks import Verdict, load_task
 
@@ -46,7 +46,7 @@ def test_without_isolation_the_trajectory_would_differ(make_trainer, probe, traj
 
     plain = make_trainer("plain", max_steps=2)
     plain.train()
-    monkeypatch.setattr("offleash.callbacks.sampler.isolated_rng", nullcontext)
+    monkeypatch.setattr("offleash.callbacks.policy.sampler.isolated_rng", nullcontext)
     careless = make_trainer("careless", max_steps=2)
     monitor_of(careless, probe)
     careless.train()

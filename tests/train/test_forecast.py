@@ -85,7 +85,7 @@ ANCHOR = ["--beta", "0", "--explorer", "anchor", "--explorer.problems", "4", "--
     "flags", [["--beta", "0"], ["--beta", "0.1"], ["--beta", "0", "--monitor_temperature", "0.6"], ANCHOR]
 )
 def test_a_run_copies_the_base_as_often_as_forecast(flags, tmp_path, monkeypatch):
-    from offleash.callbacks.base import FrozenBase
+    from offleash.callbacks.policy.frozen_base import FrozenBase
     from offleash.train.grpo import run
 
     loaded, load = [], FrozenBase._load

@@ -32,7 +32,7 @@ from transformers import (
 from transformers.video_processing_utils import BaseVideoProcessor
 
 from offleash.callbacks import served_weights
-from offleash.callbacks.sampler import TrainerSampler, plan_rounds
+from offleash.callbacks.policy.sampler import TrainerSampler, plan_rounds
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.images import has_images, picture_key, with_pictures, without_images

@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM
 from trl import GRPOConfig
 
 from offleash import recipes
-from offleash.callbacks.served_weights import DIFFERENCE
+from offleash.callbacks.weight_sync import DIFFERENCE
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.train.vllm_cpu import engine_dtype, keep_weights, prepare_vllm

@@ -18,7 +18,7 @@ import torch
 import yaml
 from transformers import AutoConfig, AutoTokenizer
 
-from offleash.callbacks.overlap import refuse_shared
+from offleash.callbacks.contamination import refuse_shared
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.tasks import TASKS, Task, load_task

@@ -20,8 +20,8 @@ import torch
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import pad
 
-from offleash.callbacks.base import frozen_base
-from offleash.callbacks.filling import seed_of
+from offleash.callbacks.policy.frozen_base import frozen_base
+from offleash.callbacks.policy.pool import seed_of
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights

@@ -15,10 +15,10 @@ import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import SupportCallback
-from offleash.callbacks.filling import PoolFiller, as_trained, seed_of
-from offleash.callbacks.overlap import refuse_shared
-from offleash.callbacks.ranks import Ranks
-from offleash.callbacks.sampler import plan_rounds
+from offleash.callbacks.contamination import refuse_shared
+from offleash.callbacks.policy.pool import PoolFiller, as_trained, seed_of
+from offleash.callbacks.policy.ranks import Ranks
+from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.tasks import Problem, Task, Verdict

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from trl import GRPOConfig
 
-from offleash.callbacks.filling import seed_of
-from offleash.callbacks.ranks import Ranks
+from offleash.callbacks.policy.pool import seed_of
+from offleash.callbacks.policy.ranks import Ranks
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import Problem
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens

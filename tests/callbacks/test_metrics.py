@@ -2,9 +2,9 @@ import math
 
 import pytest
 
+from offleash.callbacks.metrics import Change, base_tag, changes, powers_of_two, sample_metrics, support_metrics
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.measure import Change, base_tag, changes, powers_of_two, sample_metrics, support_metrics
 from offleash.eval.pool.pool import Pool, PoolSpec, Sample
 from offleash.eval.stats.support import floor
 from offleash.eval.tasks import Problem

@@ -19,8 +19,8 @@ from transformers import Trainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import pad
 
-from offleash.callbacks.base import frozen_base
-from offleash.callbacks.isolation import isolated_rng, sampling_as
+from offleash.callbacks.policy.frozen_base import frozen_base
+from offleash.callbacks.policy.isolation import isolated_rng, sampling_as
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import Problem

@@ -17,8 +17,8 @@ from typing import Any
 from tqdm.auto import tqdm
 from trl.trainer.utils import get_config_model_id
 
-from offleash.callbacks.ranks import Ranks
-from offleash.callbacks.sampler import Draw, Round, TrainerSampler
+from offleash.callbacks.policy.ranks import Ranks
+from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler
 from offleash.eval.errors import MonitorError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
 from offleash.eval.pool.pool import Pool

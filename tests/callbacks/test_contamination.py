@@ -3,7 +3,7 @@
 import pytest
 from datasets import Dataset
 
-from offleash.callbacks.overlap import refuse_overlap, refuse_shared
+from offleash.callbacks.contamination import refuse_overlap, refuse_shared
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import Problem, load_task
 

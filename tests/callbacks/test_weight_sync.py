@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from offleash.callbacks.served_weights import DIFFERENCE, NOISE, Scores, ServedWeights, find_fault, served_moved
+from offleash.callbacks.weight_sync import DIFFERENCE, NOISE, Scores, ServedWeights, find_fault, served_moved
 from offleash.eval.errors import EngineError
 from offleash.eval.tasks import Problem, load_task
 from offleash.eval.tasks.countdown import Countdown
