@@ -27,8 +27,8 @@ from transformers.utils.logging import disable_progress_bar
 from trl import GRPOTrainer
 
 from offleash.eval.tasks import load_task
-from offleash.train.config import RECIPES, Recipe, load_recipe
 from offleash.train.grpo import build_trainer, training_dataset
+from offleash.train.recipe.config import RECIPES, Recipe, load_recipe
 from offleash.train.rewards import VerifierReward
 
 WARM_UP = 3

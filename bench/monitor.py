@@ -18,8 +18,8 @@ from trl import GRPOTrainer
 
 from offleash.callbacks import SupportCallback
 from offleash.eval.tasks import load_task
-from offleash.train.config import Recipe, load_recipe
 from offleash.train.grpo import build_trainer, training_dataset
+from offleash.train.recipe.config import Recipe, load_recipe
 from offleash.train.rewards import VerifierReward
 
 

@@ -5,9 +5,9 @@ import sys
 
 def main() -> int:
     from offleash.eval.errors import OffleashError
-    from offleash.train.compile_locks import report_old_locks
-    from offleash.train.config import load_recipe
+    from offleash.train.commands.compile_locks import report_old_locks
     from offleash.train.grpo import run
+    from offleash.train.recipe.config import load_recipe
 
     report_old_locks()
     try:

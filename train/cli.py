@@ -16,7 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "offleash.eval.commands.compare",
         "what a policy lost and gained against its base: tables, files, HTML",
     ),
-    "variants": ("offleash.train.variants.command", "exploration variants against plain and controls, over seeds"),
+    "variants": ("offleash.train.commands.variants", "exploration variants against plain and controls, over seeds"),
     "pairs": ("offleash.eval.commands.pairs", "the paper's model pairs: list them, print the commands to measure one"),
     "check": ("offleash.train.commands.check", "look a training recipe over: data, model, memory, hours, money"),
     "doctor": ("offleash.train.commands.doctor", "what is installed here, what does not work together, and the fix"),

@@ -21,21 +21,21 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.images import as_parts
 from offleash.eval.tasks import Task, load_task
-from offleash.train.checkpoints import export_final
-from offleash.train.config import Recipe
 from offleash.train.console import ProgressBar
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.inert import inert_settings, updates_per_rollout
-from offleash.train.folder import TENSORBOARD, begin, find_start, why_ended
 from offleash.train.hub import push_final, repo_name
 from offleash.train.images import are_pictured, hide_image_token, load_processor, refuse_text_only
-from offleash.train.launch import refuse_empty_copies, refuse_fallback
-from offleash.train.lock import hold
 from offleash.train.model_card import copy_card
-from offleash.train.precision import refuse_other_precision, refuse_rounded_updates
+from offleash.train.preflight.launch import refuse_empty_copies, refuse_fallback
+from offleash.train.preflight.precision import refuse_other_precision, refuse_rounded_updates
+from offleash.train.preflight.vllm_cpu import prepare_vllm
+from offleash.train.recipe.config import Recipe
 from offleash.train.rewards import VerifierReward
+from offleash.train.run_folder.checkpoints import export_final
+from offleash.train.run_folder.folder import TENSORBOARD, begin, find_start, why_ended
+from offleash.train.run_folder.lock import hold
 from offleash.train.trainer import ExploringTrainer
-from offleash.train.vllm_cpu import prepare_vllm
 
 __all__ = ["build_trainer", "run", "training_dataset"]
 

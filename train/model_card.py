@@ -18,8 +18,8 @@ from offleash.callbacks.tensorboard import pass_at_k_figure
 from offleash.eval.files import write_whole
 from offleash.eval.report.numbers import number, p_words
 from offleash.eval.report.sanitize import markdown_text, one_line
-from offleash.train.config import LAB_MODEL
-from offleash.train.resume_check import LAB_FOLDER
+from offleash.train.recipe.config import LAB_MODEL
+from offleash.train.run_folder.changes import LAB_FOLDER
 
 __all__ = ["CARD", "FIGURE", "add_support", "base_name", "copy_card", "name_base", "support_section"]
 

@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoConfig
 
-from offleash.train.model_size import AdapterSize, measure_model
+from offleash.train.forecast.model_size import AdapterSize, measure_model
 
 
 def closed_form(c):

@@ -13,8 +13,8 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from offleash import recipes
 from offleash.train.commands.check import main as check
-from offleash.train.config import load_recipe
 from offleash.train.grpo import _require_aligned_saves
+from offleash.train.recipe.config import load_recipe
 
 RECIPES = Path(recipes.__path__[0])
 TRAINING = sorted([RECIPES / "lab.yaml", *(RECIPES / "models").glob("*.yaml")])

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from offleash import recipes
-from offleash.train.config import load_recipe
 from offleash.train.explorers import EXPLORERS
 from offleash.train.grpo import build_trainer
+from offleash.train.recipe.config import load_recipe
 
 VARIANTS = sorted(path.stem for path in (Path(recipes.__path__[0]) / "variants").glob("*.yaml"))
 ROLLOUTS = 3

@@ -39,8 +39,8 @@ from offleash.eval.images import has_images, picture_key, with_pictures, without
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import Problem, Verdict
 from offleash.train import images
-from offleash.train.config import load_recipe
 from offleash.train.grpo import build_trainer, run
+from offleash.train.recipe.config import load_recipe
 
 SHADES = {"dark": (0, 40), "bright": (200, 255)}
 TEMPLATE = (

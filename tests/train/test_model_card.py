@@ -13,10 +13,10 @@ from PIL import Image
 from offleash.eval.errors import OffleashError
 from offleash.eval.report.numbers import number, p_words
 from offleash.eval.report.sanitize import markdown_text
-from offleash.train.config import load_recipe
 from offleash.train.grpo import run
 from offleash.train.hub import push_final
 from offleash.train.model_card import base_name, support_section
+from offleash.train.recipe.config import load_recipe
 
 TINY = {
     "train_args": '{"split": "train", "n": 16}',

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.pool.pool import Pool
-from offleash.train.checkpoints import last_whole_checkpoint
+from offleash.train.run_folder.checkpoints import last_whole_checkpoint
 
 STEPS = 7
 

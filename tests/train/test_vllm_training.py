@@ -28,7 +28,7 @@ from offleash import recipes
 from offleash.callbacks.weight_sync import DIFFERENCE
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
-from offleash.train.vllm_cpu import engine_dtype, keep_weights, prepare_vllm
+from offleash.train.preflight.vllm_cpu import engine_dtype, keep_weights, prepare_vllm
 
 RECIPES = Path(recipes.__path__[0])
 COLOCATED = {"config": RECIPES / "lab" / "vllm.yaml", "lr_scheduler_type": "constant"}

@@ -24,16 +24,16 @@ from offleash.eval.images import has_images, with_pictures
 from offleash.eval.tasks import TASKS, Task, load_task
 from offleash.eval.tasks.loading import Benchmark
 from offleash.eval.verify.golds import check_golds
-from offleash.train.config import Recipe, load_recipe_elsewhere
-from offleash.train.cost import EFFICIENCY, TRAFFIC, Lengths
 from offleash.train.explorers import load_explorers
-from offleash.train.forecast import MONITOR_CACHE, Forecast, Machines, forecast
-from offleash.train.hardware import GIB, GPUS, find_device
+from offleash.train.forecast.cost import EFFICIENCY, TRAFFIC, Lengths
+from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, Machines, forecast
+from offleash.train.forecast.hardware import GIB, GPUS, find_device
+from offleash.train.forecast.memory import Sharding
+from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
 from offleash.train.images import are_pictured, load_processor, refuse_text_only
-from offleash.train.memory import Sharding
-from offleash.train.model_size import AdapterSize, ModelSize, measure_model
-from offleash.train.precision import rounds_away
-from offleash.train.refusals import absent_packages, refusals
+from offleash.train.preflight.precision import rounds_away
+from offleash.train.preflight.refusals import absent_packages, refusals
+from offleash.train.recipe.config import Recipe, load_recipe_elsewhere
 
 __all__ = ["main"]
 

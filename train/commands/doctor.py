@@ -16,7 +16,7 @@ import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 
 import offleash.recipes
-from offleash.train.compile_locks import locked, old_locks
+from offleash.train.commands.compile_locks import locked, old_locks
 
 __all__ = ["Finding", "main", "outside"]
 

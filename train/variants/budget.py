@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from offleash.train.checkpoints import last_whole_checkpoint
 from offleash.train.explorers import find_explorer
-from offleash.train.explorers.choice import explorer_mapping
 from offleash.train.explorers.dynamic_sampling import FILE as DRAWN
 from offleash.train.explorers.dynamic_sampling import rollouts
-from offleash.train.resume_check import RESOLVED
+from offleash.train.recipe.explorer_flags import explorer_mapping
+from offleash.train.run_folder.changes import RESOLVED
+from offleash.train.run_folder.checkpoints import last_whole_checkpoint
 
 __all__ = ["Budget", "base_samples", "read_budget"]
 

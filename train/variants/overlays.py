@@ -11,7 +11,7 @@ from typing import Any
 
 import offleash.recipes
 from offleash.eval.errors import ConfigError
-from offleash.train.recipe_file import read_recipe_file
+from offleash.train.recipe.recipe_file import read_recipe_file
 
 __all__ = ["CONTROLS", "PLAIN", "Overlay", "find_overlays"]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError, OffleashError
-from offleash.train.config import Recipe, load_recipe_elsewhere, resolved
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.inert import inert_settings, updates_per_rollout
+from offleash.train.recipe.config import Recipe, load_recipe_elsewhere, resolved
 from offleash.train.variants.overlays import CONTROLS, PLAIN
 
 __all__ = ["ANY_PROCESSES", "own_controls", "require_alike", "require_controls", "require_loadable"]

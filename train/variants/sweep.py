@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from offleash.eval.report.numbers import share
 from offleash.eval.verify.sandbox.sandbox import die_with_parent
-from offleash.train.lock import hold
+from offleash.train.run_folder.lock import hold
 from offleash.train.variants.results import read_run
 from offleash.train.variants.runs import Run, drop_bars, record_failure, record_start, require_unchanged
 

@@ -8,9 +8,9 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.train.cli import main
 from offleash.train.commands.check import _launch
-from offleash.train.config import load_recipe
 from offleash.train.grpo import run
-from offleash.train.refusals import measured_tags
+from offleash.train.preflight.refusals import measured_tags
+from offleash.train.recipe.config import load_recipe
 
 SMALL = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 8}']
 LAB = ["check", "lab", "--gpu", "cpu", *SMALL]
@@ -176,7 +176,7 @@ def test_auto_is_the_dtype_of_the_models_config(lab_base, tmp_path, capsys):
 
 
 def test_packages_that_are_not_here_are_noted_and_no_problem(monkeypatch, capsys):
-    monkeypatch.setattr("offleash.train.refusals.find_spec", lambda name: None)
+    monkeypatch.setattr("offleash.train.preflight.refusals.find_spec", lambda name: None)
     assert main([*LAB, "--use_peft", "true", "--report_to", "wandb"]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note")]
     assert [line.split()[1] for line in notes] == ["peft", "wandb"]

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from offleash import recipes
 from offleash.train.cli import main
 from offleash.train.commands import doctor
-from offleash.train.compile_locks import report_old_locks
+from offleash.train.commands.compile_locks import report_old_locks
 
 CONFIGS = Path(recipes.__path__[0]) / "accelerate"
 

@@ -2,9 +2,9 @@ import pytest
 from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
-from offleash.train.config import load_recipe
 from offleash.train.explorers.inert import inert_settings, updates_per_rollout
 from offleash.train.grpo import build_trainer
+from offleash.train.recipe.config import load_recipe
 
 
 def config(**settings) -> GRPOConfig:

@@ -10,8 +10,8 @@ from accelerate import Accelerator
 from offleash.callbacks import SupportCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import load_task
-from offleash.train.checkpoints import export_final
 from offleash.train.explorers.reference_reset import ReferenceReset, Stall, empty_optimizer
+from offleash.train.run_folder.checkpoints import export_final
 
 SMALL = {"per_device_train_batch_size": 16}
 

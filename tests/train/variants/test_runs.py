@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.train.config import find_recipe, load_recipe
-from offleash.train.variants.command import main
+from offleash.train.commands.variants import main
+from offleash.train.recipe.config import find_recipe, load_recipe
 from offleash.train.variants.overlays import find_overlays
 from offleash.train.variants.preflight import ANY_PROCESSES
 from offleash.train.variants.results import read_sweep

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.train.checkpoints import export_final, last_whole_checkpoint, remove_torn, require_resumable
+from offleash.train.run_folder.checkpoints import export_final, last_whole_checkpoint, remove_torn, require_resumable
 
 
 def checkpoint(folder: Path, step: int, files: list[str], state: str = "{}") -> Path:

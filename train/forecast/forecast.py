@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from offleash.eval.errors import OffleashError
-from offleash.train.config import Recipe
-from offleash.train.cost import (
+from offleash.train.explorers import load_explorers
+from offleash.train.explorers.anchor import Anchor
+from offleash.train.forecast.cost import (
     EFFICIENCY,
     Lengths,
     measurements,
@@ -13,10 +14,8 @@ from offleash.train.cost import (
     scoring_seconds,
     update_seconds,
 )
-from offleash.train.explorers import load_explorers
-from offleash.train.explorers.anchor import Anchor
-from offleash.train.hardware import Device
-from offleash.train.memory import (
+from offleash.train.forecast.hardware import Device
+from offleash.train.forecast.memory import (
     CONTEXT_BYTES,
     FULL,
     HALF,
@@ -27,7 +26,8 @@ from offleash.train.memory import (
     training,
     vllm_sequences,
 )
-from offleash.train.model_size import ModelSize
+from offleash.train.forecast.model_size import ModelSize
+from offleash.train.recipe.config import Recipe
 
 __all__ = ["MONITOR_CACHE", "Forecast", "Machines", "forecast", "layout_of"]
 

@@ -9,8 +9,8 @@ from transformers import TrainingArguments
 from trl import ModelConfig
 
 from offleash.eval.errors import ConfigError
-from offleash.train.launch import sharding
-from offleash.train.vllm_cpu import engine_dtype
+from offleash.train.preflight.launch import sharding
+from offleash.train.preflight.vllm_cpu import engine_dtype
 
 __all__ = ["precision", "refuse_other_precision", "refuse_rounded_updates", "rounds_away"]
 

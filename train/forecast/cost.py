@@ -8,9 +8,9 @@ estimate.
 
 from typing import NamedTuple
 
-from offleash.train.hardware import Device
-from offleash.train.memory import HALF, cache_bytes
-from offleash.train.model_size import ModelSize
+from offleash.train.forecast.hardware import Device
+from offleash.train.forecast.memory import HALF, cache_bytes
+from offleash.train.forecast.model_size import ModelSize
 
 __all__ = ["EFFICIENCY", "TRAFFIC", "Lengths", "measurements", "rollout_seconds", "scoring_seconds", "update_seconds"]
 

@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from offleash.eval.errors import ConfigError
-from offleash.train.config import load_recipe, save_resolved
+from offleash.train.recipe.config import load_recipe, save_resolved
 
 MINIMAL = {"task": "countdown", "model_name_or_path": "lab", "output_dir": "somewhere", "use_cpu": True, "bf16": False}
 

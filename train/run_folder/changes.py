@@ -17,11 +17,11 @@ from transformers import TrainingArguments
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_whole
-from offleash.train.config import LAB_MODEL, Recipe, resolved
 from offleash.train.explorers import find_explorer
-from offleash.train.explorers.choice import explorer_mapping
-from offleash.train.launch import sharding
-from offleash.train.precision import precision
+from offleash.train.preflight.launch import sharding
+from offleash.train.preflight.precision import precision
+from offleash.train.recipe.config import LAB_MODEL, Recipe, resolved
+from offleash.train.recipe.explorer_flags import explorer_mapping
 
 __all__ = [
     *("RESOLVED", "Change", "Launch", "changes", "launch_changes", "launch_of", "read_launch", "require_same_launch"),

@@ -5,12 +5,12 @@ import inspect
 import pytest
 from transformers import AutoConfig
 
-from offleash.train.config import load_recipe
-from offleash.train.cost import Lengths
-from offleash.train.forecast import Machines, forecast, layout_of
-from offleash.train.hardware import GPUS
-from offleash.train.memory import LIVE_PARAMETERS, LOGIT_TILE
-from offleash.train.model_size import measure_model
+from offleash.train.forecast.cost import Lengths
+from offleash.train.forecast.forecast import Machines, forecast, layout_of
+from offleash.train.forecast.hardware import GPUS
+from offleash.train.forecast.memory import LIVE_PARAMETERS, LOGIT_TILE
+from offleash.train.forecast.model_size import measure_model
+from offleash.train.recipe.config import load_recipe
 
 LENGTHS = Lengths(10, 10, 20)
 

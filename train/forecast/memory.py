@@ -8,8 +8,8 @@ with a fused attention. Estimates are upper ends within some tens of percent, no
 from dataclasses import dataclass
 from typing import Literal
 
-from offleash.train.hardware import GIB
-from offleash.train.model_size import ModelSize
+from offleash.train.forecast.hardware import GIB
+from offleash.train.forecast.model_size import ModelSize
 
 __all__ = ["Layout", "Sharding", "cache_bytes", "generating", "states", "training", "vllm_sequences"]
 

@@ -8,11 +8,10 @@ import pytest
 import yaml
 
 from offleash.eval.errors import ConfigError
-from offleash.train.config import Recipe, load_recipe, save_resolved
 from offleash.train.explorers.reference_reset import ReferenceReset
-from offleash.train.folder import begin
 from offleash.train.grpo import run
-from offleash.train.resume_check import (
+from offleash.train.recipe.config import Recipe, load_recipe, save_resolved
+from offleash.train.run_folder.changes import (
     LAUNCH,
     RESOLVED,
     Launch,
@@ -23,6 +22,7 @@ from offleash.train.resume_check import (
     require_unchanged,
     save_launch,
 )
+from offleash.train.run_folder.folder import begin
 
 TINY = {
     "train_args": '{"split": "train", "n": 16}',

@@ -8,16 +8,9 @@ from transformers import TrainingArguments
 from offleash.callbacks.guard import STOPPED
 from offleash.callbacks.tensorboard import trim_events
 from offleash.eval.errors import ConfigError
-from offleash.train.checkpoints import (
-    checkpoints,
-    last_whole_checkpoint,
-    remove_torn,
-    require_resumable,
-    trainer_state,
-)
-from offleash.train.config import Recipe, save_resolved
-from offleash.train.launch import sharding
-from offleash.train.resume_check import (
+from offleash.train.preflight.launch import sharding
+from offleash.train.recipe.config import Recipe, save_resolved
+from offleash.train.run_folder.changes import (
     RESOLVED,
     Launch,
     changes,
@@ -27,6 +20,13 @@ from offleash.train.resume_check import (
     require_same_launch,
     require_unchanged,
     save_launch,
+)
+from offleash.train.run_folder.checkpoints import (
+    checkpoints,
+    last_whole_checkpoint,
+    remove_torn,
+    require_resumable,
+    trainer_state,
 )
 
 __all__ = ["TENSORBOARD", "begin", "find_start", "why_ended"]

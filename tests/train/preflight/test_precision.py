@@ -3,9 +3,9 @@
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.train.config import Recipe, load_recipe
 from offleash.train.grpo import build_trainer
-from offleash.train.precision import precision, refuse_other_precision, rounds_away
+from offleash.train.preflight.precision import precision, refuse_other_precision, rounds_away
+from offleash.train.recipe.config import Recipe, load_recipe
 
 
 def lab(*words: str) -> Recipe:

@@ -11,9 +11,9 @@ from offleash.callbacks.guard import SHORT, SupportGuard
 from offleash.callbacks.metrics import powers_of_two, support_metrics, token_entropy_tag
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.counts import Hits
-from offleash.train.config import Recipe
+from offleash.train.forecast.memory import Sharding
 from offleash.train.grpo import _refuse_synced_reference, _require_aligned_saves
-from offleash.train.memory import Sharding
+from offleash.train.recipe.config import Recipe
 
 __all__ = ["absent_packages", "measured_tags", "refusals"]
 

@@ -10,8 +10,8 @@ from accelerate import DistributedType
 
 from offleash import recipes
 from offleash.eval.errors import ConfigError
-from offleash.train.config import Recipe, load_recipe
-from offleash.train.launch import fallback, processes_asked, refuse_empty_copies, sharding
+from offleash.train.preflight.launch import fallback, processes_asked, refuse_empty_copies, sharding
+from offleash.train.recipe.config import Recipe, load_recipe
 
 CONFIGS = Path(recipes.__path__[0]) / "accelerate"
 NO, GPUS, CPUS = DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU
@@ -98,7 +98,7 @@ SCRIPT = """
 import sys
 from accelerate import PartialState
 from offleash.eval.errors import ConfigError
-from offleash.train.launch import refuse_fallback
+from offleash.train.preflight.launch import refuse_fallback
 state = PartialState(cpu="--use_cpu" in sys.argv)  # as TrainingArguments does
 try:
     refuse_fallback()

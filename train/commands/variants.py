@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
     at = words.index("--") if "--" in words else len(words)
     options = _parser().parse_args(words[:at])
     _require_sensible(options)
-    from offleash.train.config import find_recipe  # imports TRL, which --help need not wait for
+    from offleash.train.recipe.config import find_recipe  # imports TRL, which --help need not wait for
     from offleash.train.variants.preflight import ANY_PROCESSES
     from offleash.train.variants.runs import plan
 

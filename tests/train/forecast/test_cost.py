@@ -6,9 +6,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig
 
 from offleash.eval.errors import ConfigError
-from offleash.train.cost import Lengths, measurements, rollout_seconds, scoring_seconds, update_seconds
-from offleash.train.hardware import GPUS, Device, find_device
-from offleash.train.model_size import ModelSize, measure_model
+from offleash.train.forecast.cost import Lengths, measurements, rollout_seconds, scoring_seconds, update_seconds
+from offleash.train.forecast.hardware import GPUS, Device, find_device
+from offleash.train.forecast.model_size import ModelSize, measure_model
 
 UNIT = Device("unit", 1e12, 1e9, 1e12)
 MODEL = ModelSize(1000, 1000, 1, 8, 8, 8, 16, 100, None)

@@ -23,8 +23,8 @@ from trl import GRPOConfig, ModelConfig, TrlParser
 import offleash.recipes
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_whole
-from offleash.train.explorers.choice import explorer_mapping, take_explorers
-from offleash.train.recipe_file import read_recipe_file
+from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
+from offleash.train.recipe.recipe_file import read_recipe_file
 
 __all__ = [
     *("LAB_MODEL", "Recipe", "RunConfig"),

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.train.config import load_recipe
 from offleash.train.explorers import Explorer, load_explorers
-from offleash.train.explorers.choice import explorer_mapping, take_explorers
+from offleash.train.recipe.config import load_recipe
+from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_later_recipe_wins_key_by_key(tmp_path: Path) -> None:
 
 
 def test_a_saved_recipe_is_read_back_with_its_explorers(tmp_path: Path) -> None:
-    from offleash.train.config import save_resolved
+    from offleash.train.recipe.config import save_resolved
 
     save_resolved(load_recipe(["--config", "lab", "--config", "variants/kl_cov"]), tmp_path / "recipe.yaml")
     assert load_recipe(["--config", str(tmp_path / "recipe.yaml")]).run.explorers == {

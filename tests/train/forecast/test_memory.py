@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from offleash.train.hardware import GIB
-from offleash.train.memory import Layout, cache_bytes, generating, states, training, vllm_sequences
-from offleash.train.model_size import ModelSize, measure_model
+from offleash.train.forecast.hardware import GIB
+from offleash.train.forecast.memory import Layout, cache_bytes, generating, states, training, vllm_sequences
+from offleash.train.forecast.model_size import ModelSize, measure_model
 
 PLAIN = Layout(
     gpus=1, sharding="none", half=False, weight_bytes=4, moments_bytes=8, reference=False, base_copy=False,

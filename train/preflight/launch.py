@@ -23,7 +23,7 @@ from accelerate.state import is_initialized
 from transformers import TrainingArguments
 
 from offleash.eval.errors import ConfigError
-from offleash.train.config import Recipe
+from offleash.train.recipe.config import Recipe
 
 __all__ = ["fallback", "processes_asked", "refuse_empty_copies", "refuse_fallback", "sharding"]
 

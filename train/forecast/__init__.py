@@ -1,0 +1,1 @@
+"""Memory, hours and money, estimated before anything runs."""

@@ -1,0 +1,1 @@
+"""What training would not survive, said before it starts."""

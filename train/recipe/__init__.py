@@ -1,0 +1,1 @@
+"""A recipe: one flat YAML and flags, resolved and checked."""
