@@ -25,10 +25,10 @@ from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.vllm_engine import VllmEngine
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.blocks import Ledger, block_seed
+from offleash.eval.pool.blocks import Ledger
 from offleash.eval.pool.fill import draw
 from offleash.eval.pool.pool import Pool, PoolSpec
-from offleash.eval.sampling import Sampling
+from offleash.eval.sampling import Sampling, block_seed
 from offleash.eval.tasks import Task, load_task
 
 

@@ -20,8 +20,8 @@ from math_verify import parse, verify
 
 from offleash.eval.problem import Problem
 from offleash.eval.tasks.math_tasks import MathAnswers
-from offleash.eval.verify import answers
 from offleash.eval.verify.extract import last_boxed
+from offleash.eval.verify.math_answers import answers
 from offleash.eval.verify.math_answers.expressions import possible_readings, read, read_equation
 from offleash.eval.verify.math_answers.mathematics import MathVerifier, judge_here
 from offleash.eval.verify.math_answers.normalise import normalise

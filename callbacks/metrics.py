@@ -1,9 +1,7 @@
 """From pools to the numbers of a monitored step: every tag that TensorBoard shows of a pool is made here.
 
-`sample_metrics` needs one pool; `support_metrics` and `changes` need the hits of two.
+`sample_metrics` needs one pool; `support_metrics` needs the hits of two.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,38 +11,15 @@ from offleash.eval.errors import PoolError
 from offleash.eval.pool.pool import Hits, Pool
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
-from offleash.eval.stats.passk import pass_at_k
-from offleash.eval.stats.support import dynamics, floor
+from offleash.eval.stats.passk import pass_at_k, powers_of_two
+from offleash.eval.stats.support import STABLE_HITS, dynamics, floor
 
 __all__ = [
-    "STABLE_HITS",
-    "Change",
     "base_tag",
-    "changes",
-    "powers_of_two",
     "sample_metrics",
     "support_metrics",
     "token_entropy_tag",
 ]
-
-STABLE_HITS = 5
-"""A unit hit this often on one side and missed on the other is hardly noise (probability .03 at equal budgets)."""
-
-
-class Change(NamedTuple):
-    """A unit that one side reached and the other did not."""
-
-    problem_id: str
-    answer: str
-    base_hits: int
-    base_n: int
-    policy_hits: int
-    policy_n: int
-
-
-def powers_of_two(k: int) -> list[int]:
-    """1, 2, 4, ... up to k."""
-    return [2**i for i in range(k.bit_length())]
 
 
 def base_tag(tag: str) -> str:
@@ -88,25 +63,6 @@ def support_metrics(base: Hits, policy: Hits) -> dict[str, float]:
         **_level("unit", base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem),
         **_level("problem", base.correct_p, policy.correct_p, base.n_p, policy.n_p, problems),
     }
-
-
-def changes(base: Hits, policy: Hits) -> tuple[list[Change], list[Change]]:
-    """Units lost and gained, those that noise explains least first."""
-    rows = [
-        Change(
-            problem_id=base.problem_ids[p],
-            answer=base.unit_answer[u] or "(the gold answer)",
-            base_hits=int(base.unit_hits[u]),
-            base_n=int(base.n_p[p]),
-            policy_hits=int(policy.unit_hits[u]),
-            policy_n=int(policy.n_p[p]),
-        )
-        for u, p in enumerate(base.unit_problem.tolist())
-        if bool(base.unit_hits[u]) != bool(policy.unit_hits[u])
-    ]
-    lost = sorted((row for row in rows if row.base_hits), key=lambda row: -row.base_hits)
-    gained = sorted((row for row in rows if row.policy_hits), key=lambda row: -row.policy_hits)
-    return lost, gained
 
 
 def _level(

@@ -19,24 +19,19 @@ from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks.contamination import refuse_overlap
-from offleash.callbacks.metrics import (
-    base_tag,
-    changes,
-    powers_of_two,
-    sample_metrics,
-    support_metrics,
-    token_entropy_tag,
-)
+from offleash.callbacks.metrics import base_tag, sample_metrics, support_metrics, token_entropy_tag
 from offleash.callbacks.policy.pool import PoolFiller, as_trained, seed_of
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.callbacks.tensorboard import custom_layout, lost_and_gained_table, pass_at_k_figure
 from offleash.callbacks.trackers import Trackers
+from offleash.eval.comparison.changes import changes
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, VerifyError
 from offleash.eval.files import write_whole
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.tasks import Task
 
 __all__ = ["SupportCallback", "refuse_overlap"]

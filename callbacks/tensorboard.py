@@ -8,7 +8,8 @@ from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 
-from offleash.callbacks.metrics import Change, base_tag
+from offleash.callbacks.metrics import base_tag
+from offleash.eval.comparison.changes import Change
 
 __all__ = ["custom_layout", "lost_and_gained_table", "pass_at_k_figure", "trim_events"]
 

@@ -1,11 +1,12 @@
 """How a completion is drawn: every field that shapes the distribution of a sample, none left to a default."""
 
+import hashlib
 import math
 from dataclasses import dataclass
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["Sampling"]
+__all__ = ["Sampling", "block_seed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +47,8 @@ class Sampling:
     def untruncated(self) -> bool:
         """True if samples follow the model's own distribution at this temperature, nothing cut or penalised."""
         return self.top_p == 1 and self.top_k == 0 and self.min_p == 0 and self.repetition_penalty == 1
+
+
+def block_seed(seed: int | str, problem_id: str, start: int) -> int:
+    """52 bits: what every engine, and JSON, can hold."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{problem_id}/{start}".encode()).digest()[:8], "big") >> 12

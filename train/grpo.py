@@ -10,7 +10,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import PrinterCallback, ProgressCallback, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
-from trl import GRPOConfig, get_peft_config, get_quantization_config
+from trl import get_peft_config, get_quantization_config
 
 from offleash.callbacks import RolloutCallback, SupportCallback, SupportGuard
 from offleash.callbacks.contamination import refuse_overlap
@@ -23,23 +23,23 @@ from offleash.eval.images import as_parts
 from offleash.eval.tasks import Task, load_task
 from offleash.train.console import ProgressBar
 from offleash.train.explorers import load_explorers
-from offleash.train.explorers.inert import inert_settings, updates_per_rollout
+from offleash.train.explorers.inert import inert_settings
 from offleash.train.hub import push_final, repo_name
 from offleash.train.images import are_pictured, hide_image_token, load_processor, refuse_text_only
 from offleash.train.model_card import copy_card
 from offleash.train.preflight.launch import refuse_empty_copies, refuse_fallback
 from offleash.train.preflight.precision import refuse_other_precision, refuse_rounded_updates
+from offleash.train.preflight.settings import check_aligned_saves, check_synced_reference
 from offleash.train.preflight.vllm_cpu import prepare_vllm
 from offleash.train.recipe.config import Recipe
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.checkpoints import export_final
-from offleash.train.run_folder.folder import TENSORBOARD, begin, find_start, why_ended
+from offleash.train.run_folder.folder import FINAL, TENSORBOARD, begin, find_start, why_ended
 from offleash.train.run_folder.lock import hold
 from offleash.train.trainer import ExploringTrainer
 
 __all__ = ["build_trainer", "run", "training_dataset"]
 
-FINAL = "final"
 PART = "final.part"
 """Until it is whole."""
 
@@ -123,8 +123,8 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         refuse_text_only(explorers)
     dataset = training_dataset(train_task, pictured)
     refuse_overlap(dataset, probe_task)
-    _require_aligned_saves(recipe)
-    _refuse_synced_reference(training)
+    check_aligned_saves(recipe)
+    check_synced_reference(training)
     processor = load_processor(model, pictured)
     training.model_init_kwargs = {
         "revision": model.model_revision,
@@ -152,32 +152,6 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     for line in inert_settings(training):
         trainer.accelerator.print(f"offleash: WARNING: {line}")
     return trainer
-
-
-def _require_aligned_saves(recipe: Recipe) -> None:
-    """A checkpoint in the middle of a rollout's updates loses the rest of them: a resume would leave the trajectory."""
-    training = recipe.training
-    updates = updates_per_rollout(training)
-    if updates == 1:
-        return
-    spans = {"save_steps": int(training.save_steps)} if training.save_strategy == "steps" else {}
-    if recipe.run.guards:
-        spans["monitor_every"] = recipe.run.monitor_every
-    for key, steps in spans.items():
-        if steps % updates:
-            raise ConfigError(
-                f"{key} is {steps}, but each rollout serves {updates} steps (steps_per_generation x num_iterations / "
-                f"gradient_accumulation_steps): choose a multiple, or a run resumed there leaves its trajectory"
-            )
-
-
-def _refuse_synced_reference(training: GRPOConfig) -> None:
-    """TRL does not save the reference it moves: a resumed run would be held to another one."""
-    if training.sync_ref_model:
-        raise ConfigError(
-            "sync_ref_model loses its reference when a run is resumed: use explorer: {reference_reset: {every: "
-            f"{training.ref_model_sync_steps}, alpha: {training.ref_model_mixup_alpha}, reset_optimizer: false}}}}"
-        )
 
 
 def training_dataset(task: Task, pictured: bool = False) -> Dataset:

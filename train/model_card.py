@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from offleash.callbacks.metrics import powers_of_two
 from offleash.callbacks.summary import HISTORY
 from offleash.callbacks.tensorboard import pass_at_k_figure
 from offleash.eval.files import write_whole
 from offleash.eval.report.numbers import number, p_words
 from offleash.eval.report.sanitize import markdown_text, one_line
+from offleash.eval.stats.passk import powers_of_two
 from offleash.train.recipe.config import LAB_MODEL
 from offleash.train.run_folder.changes import LAB_FOLDER
 

@@ -3,7 +3,7 @@
 Support grows with the number of draws, and the plug-in entropy and the majority depend on it too: they are only
 compared at equal budgets. Of fixed plans each problem keeps the first k draws on both sides, k being the smaller of its
 two budgets. A plan that stops at r successes says less of a problem than it drew: both pools are cut to the same plan,
-the smaller r and the smaller cap, which is exact for any pool that holds those draws (`offleash.eval.stats.stopping`). Such a
+the smaller r and the smaller cap, which is exact for any pool that holds those draws (`stats.stopping`). Such a
 plan asks whether a problem is solved, not which of its answers are reached: a problem is one unit then. pass@k needs no
 cut: its estimators use every draw of each pool.
 """

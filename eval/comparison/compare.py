@@ -2,7 +2,7 @@
 
     compare(find_side(["pools/base"]), find_policies("runs/lab/pools"))
 
-Base and policy are brought to the same draws (`offleash.eval.comparison.align`), and every number is then taken over all
+Base and policy are brought to the same draws (`comparison.align`), and every number is then taken over all
 problems, per task and per domain (the problem's metadata "domain" or "subject", else its task): the paper's Tables 1, 4
 and 5 with the intervals, noise and floors that they lack. Nothing is printed here; `offleash.eval.report` does.
 """

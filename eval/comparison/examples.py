@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offleash.callbacks.metrics import Change
 from offleash.eval.comparison.align import Paired
+from offleash.eval.comparison.changes import Change
 from offleash.eval.comparison.result import Example, Moved
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.store import list_parts, read_part

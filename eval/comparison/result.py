@@ -1,4 +1,4 @@
-"""What a comparison of pools says, as plain data: made by `offleash.eval.comparison.compare`, shown by `offleash.eval.report`.
+"""What a comparison of pools says, as plain data: made by `comparison.compare`, shown by `offleash.eval.report`.
 
 Every number is an `Estimate` (value, interval, count of problems) or stands beside the counts it comes from. What is
 undefined is NaN. Nothing here is escaped or rounded: text of models and of problems is as hostile as it was stored.
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from offleash.callbacks.metrics import Change
+from offleash.eval.comparison.changes import Change
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import Dynamics
 
@@ -146,7 +146,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Units at a floor `eps`: by estimated rates, and by posterior probabilities (see `offleash.eval.stats.posterior`)."""
+    """Units at a floor `eps`: by estimated rates, and by posterior probabilities (see `stats.posterior`)."""
 
     eps: float
     observed: Dynamics

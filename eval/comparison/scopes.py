@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from offleash.callbacks.metrics import STABLE_HITS
 from offleash.eval.comparison.align import Arm, Paired
 from offleash.eval.comparison.result import Contrast, Curves, Level, Noise, Perplexity, Scope, Sensitivity, Support
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
@@ -20,7 +19,7 @@ from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
 from offleash.eval.stats.passk import budgets, compare_curves
 from offleash.eval.stats.posterior import posterior_dynamics
 from offleash.eval.stats.stopping import stopped_noise_test
-from offleash.eval.stats.support import CELLS, bootstrap_dynamics, dynamics_above, floor, floor_exact
+from offleash.eval.stats.support import CELLS, STABLE_HITS, bootstrap_dynamics, dynamics_above, floor, floor_exact
 
 __all__ = ["ROWS", "Part", "Settings", "measure_scope", "sensitivity"]
 

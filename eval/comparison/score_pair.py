@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from offleash.eval import paired
+from offleash.eval.comparison import align as paired
 from offleash.eval.comparison.align import Arm, Paired, Reader
 from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores

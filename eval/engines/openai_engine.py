@@ -21,8 +21,7 @@ import httpx
 from offleash.eval.engines.base import Completion, Drawn, Finish, Request, cut_at_stop
 from offleash.eval.engines.model import ModelSource, load_tokenizer, one_line, token_ids
 from offleash.eval.errors import ConfigError, EngineError
-from offleash.eval.pool.blocks import block_seed
-from offleash.eval.sampling import Sampling
+from offleash.eval.sampling import Sampling, block_seed
 
 __all__ = ["OpenAIEngine", "served_model"]
 

@@ -3,12 +3,11 @@
 What is missing from a pool is cut into blocks the same way every time, and a block's seed depends on nothing but the
 pool's seed, the problem and the block's first index. So a run that was killed draws again exactly what it lost.
 
-A problem under a plan that stops early (`offleash.eval.stats.stopping`) is drawn in rounds, to 32 draws, to 64, to 128 and so
+A problem under a plan that stops early (`stats.stopping`) is drawn in rounds, to 32 draws, to 64, to 128 and so
 on. It is done or not by its draws in index order without a gap, never by which of them came back first; draws after the
 last success that the plan asks for are not kept, so that a pool holds the stopped experiment and nothing more.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
-__all__ = ["FIRST_ROUND", "Block", "Ledger", "block_seed", "plan_successes", "round_ends"]
+__all__ = ["FIRST_ROUND", "Block", "Ledger", "plan_successes", "round_ends"]
 
 FIRST_ROUND = 32
 _UNSEEN = -1
@@ -30,11 +29,6 @@ class Block(NamedTuple):
     problem: int
     start: int
     size: int
-
-
-def block_seed(seed: int | str, problem_id: str, start: int) -> int:
-    """52 bits: what every engine, and JSON, can hold."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{problem_id}/{start}".encode()).digest()[:8], "big") >> 12
 
 
 def round_ends(k: int, successes: int | None) -> list[int]:

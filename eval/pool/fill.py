@@ -15,11 +15,11 @@ from tqdm.auto import tqdm
 
 from offleash.eval.engines.base import Completion, Drawn, Engine, Prompt, Request
 from offleash.eval.errors import EngineError
-from offleash.eval.pool.blocks import Block, Ledger, block_seed, round_ends
+from offleash.eval.pool.blocks import Block, Ledger, round_ends
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.repeats import Repeats
 from offleash.eval.problem import Task, Verdict
-from offleash.eval.sampling import Sampling
+from offleash.eval.sampling import Sampling, block_seed
 from offleash.eval.verify.health import Failures
 
 __all__ = ["Drawing", "Totals", "draw"]

@@ -13,7 +13,7 @@ given the totals, and whatever the true rates are:
   for them. Within a problem the distribution is computed exactly: multivariate hypergeometric counts are independent
   binomials given their sum, so a walk over the units that carries (base draws used, units Shrunk so far) has it all.
 
-Only for plans that draw a fixed n: where n depends on what was drawn, see `offleash.eval.stats.stopping.stopped_noise_test`.
+Only for plans that draw a fixed n: where n depends on what was drawn, see `stats.stopping.stopped_noise_test`.
 """
 
 import math

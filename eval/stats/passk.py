@@ -26,6 +26,7 @@ __all__ = [
     "majority_at_k",
     "mean_curve",
     "pass_at_k",
+    "powers_of_two",
 ]
 
 Floats = NDArray[np.float64]
@@ -41,6 +42,11 @@ class PairedCurves(NamedTuple):
     policy: list[Estimate]
     difference: list[Estimate]
     crossing: Estimate
+
+
+def powers_of_two(k: int) -> list[int]:
+    """1, 2, 4, ... up to k."""
+    return [2**i for i in range(k.bit_length())]
 
 
 def budgets(n: int) -> list[int]:

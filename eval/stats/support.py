@@ -23,6 +23,7 @@ from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 __all__ = [
     "CELLS",
     "METRICS",
+    "STABLE_HITS",
     "Dynamics",
     "bootstrap_dynamics",
     "dynamics",
@@ -38,6 +39,8 @@ Ints = NDArray[np.int64]
 
 CELLS = ("preserved", "shrunk", "expanded", "out")
 METRICS = ("srr", "ndr", "sds", "nscr")
+STABLE_HITS = 5
+"""A unit hit this often on one side and missed on the other is hardly noise (probability .03 at equal budgets)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,7 @@ def bootstrap_dynamics(
 
     `problem_u` is the problem each unit belongs to (default: each its own). The interval is about the population the
     problems were drawn from, counts scaled to this many problems, and includes the noise of the samples in a problem.
-    Half a pseudo-problem of each kind keeps a count of zero from being called certain (see `offleash.eval.stats.intervals`).
+    Half a pseudo-problem of each kind keeps a count of zero from being called certain (see `stats.intervals`).
     """
     base, policy = _hits(base_hits_u, policy_hits_u)
     observed = dynamics(base, policy, threshold)

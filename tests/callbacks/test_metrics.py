@@ -2,10 +2,12 @@ import math
 
 import pytest
 
-from offleash.callbacks.metrics import Change, base_tag, changes, powers_of_two, sample_metrics, support_metrics
+from offleash.callbacks.metrics import base_tag, sample_metrics, support_metrics
+from offleash.eval.comparison.changes import Change, changes
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool, PoolSpec, Sample
+from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import floor
 from offleash.eval.tasks import Problem
 

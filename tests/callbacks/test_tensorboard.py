@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
-from offleash.callbacks.metrics import Change
 from offleash.callbacks.tensorboard import custom_layout, lost_and_gained_table, pass_at_k_figure, trim_events
+from offleash.eval.comparison.changes import Change
 
 
 def write_run(folder: Path, steps: range) -> None:

@@ -13,7 +13,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from offleash import recipes
 from offleash.train.commands.check import main as check
-from offleash.train.grpo import _require_aligned_saves
+from offleash.train.preflight.settings import check_aligned_saves
 from offleash.train.recipe.config import load_recipe
 
 RECIPES = Path(recipes.__path__[0])
@@ -49,7 +49,7 @@ def test_a_recipe_says_hardware_command_and_expectation_and_has_only_known_keys(
     recipe = load_recipe(["--config", str(path), "--use_cpu", "true"])
     assert recipe.training.output_dir == f"runs/{path.stem}"
     assert recipe.run.monitor_every > 0
-    _require_aligned_saves(recipe)
+    check_aligned_saves(recipe)
 
 
 @pytest.mark.parametrize("path", [path for path in TRAINING if path.stem != "lab"], ids=lambda path: path.stem)

@@ -31,7 +31,7 @@ from transformers import (
 )
 from transformers.video_processing_utils import BaseVideoProcessor
 
-from offleash.callbacks import served_weights
+from offleash.callbacks import weight_sync as served_weights
 from offleash.callbacks.policy.sampler import TrainerSampler, plan_rounds
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import template_fingerprint

@@ -8,11 +8,12 @@ from typing import Any, cast
 import numpy as np
 
 from offleash.callbacks.guard import SHORT, SupportGuard
-from offleash.callbacks.metrics import powers_of_two, support_metrics, token_entropy_tag
+from offleash.callbacks.metrics import support_metrics, token_entropy_tag
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.counts import Hits
+from offleash.eval.stats.passk import powers_of_two
 from offleash.train.forecast.memory import Sharding
-from offleash.train.grpo import _refuse_synced_reference, _require_aligned_saves
+from offleash.train.preflight.settings import check_aligned_saves, check_synced_reference
 from offleash.train.recipe.config import Recipe
 
 __all__ = ["absent_packages", "measured_tags", "refusals"]
@@ -29,8 +30,8 @@ SAMPLED = (
 def refusals(recipe: Recipe, gpus: int) -> list[str]:
     """One line for each setting that training would not start with."""
     checks: list[Callable[[], None]] = [
-        lambda: _require_aligned_saves(recipe),
-        lambda: _refuse_synced_reference(recipe.training),
+        lambda: check_aligned_saves(recipe),
+        lambda: check_synced_reference(recipe.training),
         lambda: _require_guards(recipe),
         lambda: _require_whole_engines(recipe, gpus),
     ]

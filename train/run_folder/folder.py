@@ -29,8 +29,9 @@ from offleash.train.run_folder.checkpoints import (
     trainer_state,
 )
 
-__all__ = ["TENSORBOARD", "begin", "find_start", "why_ended"]
+__all__ = ["FINAL", "TENSORBOARD", "begin", "find_start", "why_ended"]
 
+FINAL = "final"
 TENSORBOARD = "tensorboard"
 
 

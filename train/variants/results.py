@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from offleash.callbacks.metrics import powers_of_two
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
-from offleash.train.grpo import FINAL
+from offleash.eval.stats.passk import powers_of_two
+from offleash.train.run_folder.folder import FINAL
 from offleash.train.variants.budget import read_budget
 from offleash.train.variants.runs import Run, failure, reason
 

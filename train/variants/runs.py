@@ -16,10 +16,10 @@ from typing import Any
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_whole
-from offleash.train.grpo import FINAL
 from offleash.train.recipe.config import flag_name
 from offleash.train.recipe.recipe_file import read_recipe_file
 from offleash.train.run_folder.checkpoints import checkpoints
+from offleash.train.run_folder.folder import FINAL
 from offleash.train.variants.overlays import CONTROLS, Overlay
 from offleash.train.variants.preflight import own_controls, require_alike, require_controls, require_loadable
 

@@ -1,7 +1,7 @@
 """Any engine on a Ray cluster, through Ray Data: one in each worker, while this process verifies and writes.
 
 The driver stays the only one that writes to the pool: requests go out with their seeds, completions come back in any
-order, and all that `offleash.eval.pool.fill` promises holds as it does on one machine. Verification has processes of its own
+order, and all that `pool.fill` promises holds as it does on one machine. Verification has processes of its own
 and parts are written far faster than models draw, so that one driver serves hundreds of workers.
 
 A worker that dies is replaced and what it had in hand is drawn again, with the same seeds. Each request is a task of

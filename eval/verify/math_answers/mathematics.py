@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.verify import answers
+from offleash.eval.verify.math_answers import answers
 from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, normalise
 from offleash.eval.verify.sandbox.workers import Outcome, WorkerPool
 

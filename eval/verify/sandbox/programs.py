@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.verify import sandbox
+from offleash.eval.verify.sandbox import sandbox
 from offleash.eval.verify.sandbox.sandbox import Limits
 from offleash.eval.verify.sandbox.workers import Outcome, WorkerPool
 

@@ -20,7 +20,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from offleash.eval.verify import program_server, sandbox
+from offleash.eval.verify.sandbox import program_server, sandbox
 from offleash.eval.verify.sandbox.program_server import decode, encode
 
 __all__ = ["judge", "same_output"]

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from offleash.eval.errors import VerifyError
-from offleash.eval.verify import sandbox, zygote
+from offleash.eval.verify.sandbox import sandbox, zygote
 
 __all__ = ["Outcome", "WorkerPool"]
 
@@ -401,6 +401,6 @@ def _end_process(process: subprocess.Popen[bytes], control: socket.socket, owner
 
 def readable_paths() -> list[str]:
     """What a confined worker may read: the interpreter, the libraries on the path, and this package."""
-    here = str(Path(__file__).resolve().parents[1])
+    here = str(Path(__file__).resolve().parents[2])
     paths = [*sandbox.interpreter_paths(), sys.prefix, here, *(p for p in sys.path if p not in ("", "/"))]
     return sandbox.minimal(paths)

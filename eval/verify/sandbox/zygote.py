@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from offleash.eval.verify import sandbox
+from offleash.eval.verify.sandbox import sandbox
 
 __all__ = ["MAX_FRAME", "main", "pack"]
 

@@ -21,7 +21,7 @@ from offleash.train.cli import main
 LIVES = textwrap.dedent(
     """
     import os, random, signal, sys, time
-    from offleash.eval import cli
+    from offleash.train import cli
     from offleash.eval.engines import find_engine
 
     folder, kills = sys.argv[1], int(sys.argv[2])

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offleash.eval import cli
 from offleash.eval.commands.export_samples import export_samples
 from offleash.eval.comparison.sides import check_pair
 from offleash.eval.convert.formats import Reading
@@ -17,6 +16,7 @@ from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
+from offleash.train import cli
 
 
 def jsonl(path: Path, rows: list[Any]) -> Path:

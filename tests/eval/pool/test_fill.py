@@ -11,12 +11,12 @@ import pytest
 
 from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.errors import ConfigError, EngineError, PoolError, VerifyError
-from offleash.eval.pool.blocks import Block, Ledger, block_seed, round_ends
+from offleash.eval.pool.blocks import Block, Ledger, round_ends
 from offleash.eval.pool.fill import PATIENCE, draw
 from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
 from offleash.eval.pool.repeats import Coins, block_log_chance
 from offleash.eval.problem import Problem, Verdict
-from offleash.eval.sampling import Sampling
+from offleash.eval.sampling import Sampling, block_seed
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=8, stop=())

@@ -15,7 +15,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from offleash.eval import score_pool
 from offleash.eval.comparison.compare import Settings, compare, find_policies, find_side
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
@@ -23,6 +22,7 @@ from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
 from offleash.eval.problem import Problem
 from offleash.eval.report import text_report
+from offleash.eval.scoring import pool_scores as score_pool
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
 from offleash.eval.scoring.summary import summarise
 from offleash.eval.scoring.tokens import find_encoder, was_cut
@@ -292,7 +292,8 @@ def test_killed_and_continued_equals_undisturbed_to_the_last_bit(pools: Path, mo
 
 KILL = """
 import os, pathlib, signal, sys
-from offleash.eval import cli, score_pool
+from offleash.eval.scoring import pool_scores as score_pool
+from offleash.train import cli
 score_pool.GROUP_ROWS = 5
 real, parts = pathlib.Path.replace, 0
 def replace(self, target):

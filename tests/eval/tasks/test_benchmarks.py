@@ -21,9 +21,9 @@ from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.code_tasks import decode_cases, program_in
 from offleash.eval.tasks.text_tasks import JudgedAnswers
 from offleash.eval.tasks.value_answers import decimal, value_of
-from offleash.eval.verify import sandbox
 from offleash.eval.verify.golds import check_golds
 from offleash.eval.verify.judge import Judge
+from offleash.eval.verify.sandbox import sandbox
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

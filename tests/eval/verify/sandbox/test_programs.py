@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.verify import sandbox
+from offleash.eval.verify.sandbox import sandbox
 from offleash.eval.verify.sandbox.programs import MAX_PROGRAM, Case, ProgramVerifier, Suite
 from offleash.eval.verify.sandbox.sandbox import Limits
 from offleash.eval.verify.sandbox.supervisor import same_output

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from offleash.eval.verify import sandbox
+from offleash.eval.verify.sandbox import sandbox
 
 pytestmark = pytest.mark.skipif(sandbox.unavailable() is not None, reason=f"no sandbox: {sandbox.unavailable()}")
 
@@ -21,7 +21,7 @@ def inside(code: str, **limits: int) -> Any:
     script = textwrap.dedent(
         f"""
         import json, os
-        from offleash.eval.verify import sandbox
+        from offleash.eval.verify.sandbox import sandbox
         reader, writer = os.pipe()
         outside_file = os.open("/etc/hosts", os.O_RDONLY)
         def main():
@@ -192,7 +192,7 @@ def test_killing_the_waiting_process_kills_everything_inside() -> None:
     script = textwrap.dedent(
         """
         import os, sys, time
-        from offleash.eval.verify import sandbox
+        from offleash.eval.verify.sandbox import sandbox
         def main():
             for _ in range(3): os.fork()
             time.sleep(600)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from offleash.eval.errors import VerifyError
-from offleash.eval.verify import sandbox
+from offleash.eval.verify.sandbox import sandbox
 from offleash.eval.verify.sandbox.workers import WorkerPool
 
 JOBS = textwrap.dedent(
