@@ -27,9 +27,11 @@ from offleash.eval.engines.vllm_engine import VllmEngine
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.blocks import Ledger
 from offleash.eval.pool.fill import draw
-from offleash.eval.pool.pool import Pool, PoolSpec
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.problem import Task
 from offleash.eval.sampling import Sampling, block_seed
-from offleash.eval.tasks import Task, load_task
+from offleash.eval.tasks import load_task
 
 
 class Bench:

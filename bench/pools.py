@@ -24,7 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from offleash.eval.commands.compare import main as compare_main
-from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
 
 K, PART_ROWS, WRONG = 8192, 200_000, 4000

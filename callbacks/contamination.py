@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks import Task, prompt_key
-
-__all__ = ["refuse_overlap", "refuse_shared"]
+from offleash.eval.problem import Task, prompt_key
 
 
 def refuse_overlap(dataset: Any, task: Task) -> None:

@@ -19,8 +19,6 @@ from offleash.callbacks.support import SupportCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_whole
 
-__all__ = ["Rule", "SupportGuard", "parse_rule"]
-
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,

@@ -16,8 +16,6 @@ import httpx
 from offleash.eval.engines.model import one_line
 from offleash.eval.errors import EngineError
 
-__all__ = ["watch_server"]
-
 EVERY = 10.0
 """Seconds between questions."""
 TRIES = 3

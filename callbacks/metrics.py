@@ -8,18 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offleash.eval.errors import PoolError
-from offleash.eval.pool.pool import Hits, Pool
+from offleash.eval.pool.counts import Hits
+from offleash.eval.pool.pool import Pool
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k, powers_of_two
 from offleash.eval.stats.support import STABLE_HITS, dynamics, floor
-
-__all__ = [
-    "base_tag",
-    "sample_metrics",
-    "support_metrics",
-    "token_entropy_tag",
-]
 
 
 def base_tag(tag: str) -> str:

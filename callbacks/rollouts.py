@@ -11,10 +11,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.images import picture_key
+from offleash.eval.problem import Problem, Task, completion_text
 from offleash.eval.stats.entropy import answer_entropy
-from offleash.eval.tasks import Problem, Task, completion_text
-
-__all__ = ["RolloutCallback", "group_metrics"]
 
 
 class Rollout(NamedTuple):

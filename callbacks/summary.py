@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HISTORY", "run_summary"]
-
 HISTORY = "support.json"
 """In the run's folder: the base's metrics and those of every measured step."""
 

@@ -31,10 +31,8 @@ from offleash.eval.errors import ConfigError, EngineError, OffleashError, Verify
 from offleash.eval.files import write_whole
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.problem import Task
 from offleash.eval.stats.passk import powers_of_two
-from offleash.eval.tasks import Task
-
-__all__ = ["SupportCallback", "refuse_overlap"]
 
 
 class SupportCallback(TrainerCallback):

@@ -11,8 +11,6 @@ from tensorboard.compat.proto.event_pb2 import Event
 from offleash.callbacks.metrics import base_tag
 from offleash.eval.comparison.changes import Change
 
-__all__ = ["custom_layout", "lost_and_gained_table", "pass_at_k_figure", "trim_events"]
-
 START_TAGS = {"args/text_summary", "model_config/text_summary", "custom_scalars__config__"}
 MARKS = frozenset("&<>\"'\\`*_{}[]()#+-!|~")
 """What Markdown or HTML could read as more than text."""

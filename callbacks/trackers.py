@@ -6,8 +6,6 @@ from typing import Any
 
 from transformers.integrations import TensorBoardCallback, TrackioCallback, WandbCallback
 
-__all__ = ["Trackers"]
-
 
 class Trackers:
     """The trainer's reporting callbacks, written to directly. Only the main process has them open."""

@@ -23,9 +23,7 @@ from offleash.callbacks.live_server import watch_server
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.errors import EngineError
 from offleash.eval.images import without_images
-from offleash.eval.tasks import Task
-
-__all__ = ["DIFFERENCE", "NOISE", "Noise", "Scores", "ServedWeights", "find_fault", "served_moved"]
+from offleash.eval.problem import Task
 
 DIFFERENCE = "monitor/served_logp_difference"
 PROMPTS, TOKENS = 4, 48

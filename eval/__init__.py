@@ -1,4 +1,58 @@
-"""Problems -> samples -> verdicts -> numbers. Knows nothing of training.
+"""From problems to numbers: sample a model, verify, keep a pool, compare pools. Knows nothing of training.
 
-Nothing is imported here: `offleash.eval.stats.support`, `noise`, `passk` and `entropy` need numpy only.
+The names below are the public ones. Each is imported when it is first used, so that `import offleash.eval` stays light.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from offleash.eval.comparison.compare import compare
+    from offleash.eval.errors import OffleashError
+    from offleash.eval.pool.pool import Pool
+    from offleash.eval.problem import Problem, Task, Verdict
+    from offleash.eval.sampling import Sampling
+    from offleash.eval.stats.entropy import answer_entropy
+    from offleash.eval.stats.intervals import Estimate
+    from offleash.eval.stats.noise import noise_test
+    from offleash.eval.stats.passk import pass_at_k
+    from offleash.eval.stats.support import dynamics
+    from offleash.eval.tasks import load_task
+
+__all__ = [
+    "Estimate",
+    "OffleashError",
+    "Pool",
+    "Problem",
+    "Sampling",
+    "Task",
+    "Verdict",
+    "answer_entropy",
+    "compare",
+    "dynamics",
+    "load_task",
+    "noise_test",
+    "pass_at_k",
+]
+
+_HOMES = {
+    "Estimate": "stats.intervals",
+    "OffleashError": "errors",
+    "Pool": "pool.pool",
+    "Problem": "problem",
+    "Sampling": "sampling",
+    "Task": "problem",
+    "Verdict": "problem",
+    "answer_entropy": "stats.entropy",
+    "compare": "comparison.compare",
+    "dynamics": "stats.support",
+    "load_task": "tasks",
+    "noise_test": "stats.noise",
+    "pass_at_k": "stats.passk",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -8,8 +8,6 @@ OffleashError
 └── MonitorError (RuntimeError)  the monitor cannot measure what it promises
 """
 
-__all__ = ["ConfigError", "EngineError", "MonitorError", "OffleashError", "PoolError", "VerifyError"]
-
 
 class OffleashError(Exception):
     """Anything Offleash raises on purpose. The message says what, what was got, and how to fix it."""

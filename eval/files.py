@@ -13,8 +13,6 @@ from pathlib import Path
 
 from offleash.eval.errors import PoolError
 
-__all__ = ["remove_leftovers", "write_whole"]
-
 _MINUTE, _DAY = 60.0, 86_400.0
 _TEMP = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
 

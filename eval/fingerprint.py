@@ -13,8 +13,6 @@ from typing import Any, BinaryIO
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 
-__all__ = ["canonical_json", "problems_fingerprint", "template_fingerprint", "weights_fingerprint"]
-
 # The first pattern that matches holds the model, in the order transformers looks. The optimizer.bin, scheduler.bin and
 # training_args.bin of a checkpoint match none.
 _MODEL_FILES = ("model.safetensors", "model-*.safetensors", "*.safetensors", "pytorch_model*.bin")

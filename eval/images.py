@@ -10,8 +10,6 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 
-__all__ = ["as_parts", "has_images", "picture_key", "with_pictures", "without_images"]
-
 Messages = list[dict[str, Any]]
 SOURCE = "offleash.source"
 """Under which a picture knows its URL again."""

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-__all__ = ["Problem", "Status", "Task", "Verdict", "completion_text", "prompt_key"]
-
 Status = Literal["ok", "no_answer", "truncated", "timeout", "error"]
 
 

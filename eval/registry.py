@@ -9,8 +9,6 @@ from typing import Any, Union, get_args, get_origin
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["build", "check_arguments", "find", "fit_arguments"]
-
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
 
 

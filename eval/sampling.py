@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["Sampling", "block_seed"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:

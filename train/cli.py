@@ -6,8 +6,6 @@ from importlib import import_module
 
 from offleash.eval.errors import OffleashError
 
-__all__ = ["COMMANDS", "main"]
-
 COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("offleash.eval.commands.tasks", "list the tasks, show problems of one, check its gold answers"),
     "sample": ("offleash.eval.commands.sample", "draw completions of a model on tasks and verify them: a pool"),

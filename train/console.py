@@ -4,8 +4,6 @@ from typing import Any
 
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
 
-__all__ = ["ProgressBar"]
-
 SHOWN = {"reward": "reward", "kl": "kl", "entropy": "entropy"}
 
 

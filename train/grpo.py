@@ -20,7 +20,8 @@ from offleash.callbacks.weight_sync import ServedWeights
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.images import as_parts
-from offleash.eval.tasks import Task, load_task
+from offleash.eval.problem import Task
+from offleash.eval.tasks import load_task
 from offleash.train.console import ProgressBar
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.inert import inert_settings
@@ -37,8 +38,6 @@ from offleash.train.run_folder.checkpoints import export_final
 from offleash.train.run_folder.folder import FINAL, TENSORBOARD, begin, find_start, why_ended
 from offleash.train.run_folder.lock import hold
 from offleash.train.trainer import ExploringTrainer
-
-__all__ = ["build_trainer", "run", "training_dataset"]
 
 PART = "final.part"
 """Until it is whole."""

@@ -10,8 +10,6 @@ from transformers import TrainingArguments
 from offleash.eval.errors import OffleashError
 from offleash.train.model_card import copy_card
 
-__all__ = ["STAGE", "model_only", "push_final", "repo_name"]
-
 STAGE = "hub"
 """The folder in the run's that a push in the middle of the training uploads."""
 

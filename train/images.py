@@ -8,10 +8,8 @@ from trl import ModelConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.images import has_images, with_pictures
-from offleash.eval.tasks import Task
-from offleash.train.explorers import Explorer
-
-__all__ = ["MODEL_INPUTS", "are_pictured", "hide_image_token", "load_processor", "refuse_text_only"]
+from offleash.eval.problem import Task
+from offleash.train.explorers.base import Explorer
 
 MODEL_INPUTS = (
     *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles"),

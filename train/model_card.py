@@ -21,8 +21,6 @@ from offleash.eval.stats.passk import powers_of_two
 from offleash.train.recipe.config import LAB_MODEL
 from offleash.train.run_folder.changes import LAB_FOLDER
 
-__all__ = ["CARD", "FIGURE", "add_support", "base_name", "copy_card", "name_base", "support_section"]
-
 CARD, FIGURE = "README.md", "pass_at_k.png"
 PLACE = "## Training procedure"
 """The heading of TRL's card that the section stands before; without it, it stands at the end."""

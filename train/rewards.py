@@ -3,10 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from offleash.eval.tasks import Problem, Task, Verdict, completion_text
+from offleash.eval.problem import Problem, Task, Verdict, completion_text
 from offleash.eval.verify.health import Failures
-
-__all__ = ["VerifierReward"]
 
 
 class VerifierReward:

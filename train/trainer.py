@@ -21,14 +21,12 @@ from trl.trainer.utils import get_config_model_id, nanstd
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_whole
 from offleash.eval.images import with_pictures
-from offleash.train.explorers import Explorer, Rollouts, Tokens, all_right
+from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
 from offleash.train.explorers.chain import overrides, require_chain
 from offleash.train.hub import model_only
 from offleash.train.images import MODEL_INPUTS
 from offleash.train.model_card import add_support, base_name, name_base
 from offleash.train.rewards import VerifierReward
-
-__all__ = ["ExploringTrainer", "normalised"]
 
 
 class ExploringTrainer(GRPOTrainer):

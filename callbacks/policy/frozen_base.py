@@ -14,8 +14,6 @@ from trl.trainer.utils import add_fused_lm_head, create_model_from_path, disable
 
 from offleash.eval.errors import MonitorError
 
-__all__ = ["FrozenBase", "frozen_base"]
-
 
 def frozen_base(trainer: Any) -> "FrozenBase":
     """The one of this trainer: whoever needs the base shares a copy of it."""

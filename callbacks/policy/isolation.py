@@ -11,8 +11,6 @@ import torch
 
 from offleash.eval.sampling import Sampling
 
-__all__ = ["isolated_rng", "sampling_as"]
-
 
 @contextmanager
 def isolated_rng() -> Iterator[None]:

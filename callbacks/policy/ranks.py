@@ -10,8 +10,6 @@ from accelerate.utils import broadcast_object_list
 
 from offleash.eval.errors import OffleashError
 
-__all__ = ["Ranks"]
-
 T = TypeVar("T")
 
 

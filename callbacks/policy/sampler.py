@@ -22,10 +22,8 @@ from trl.trainer.utils import pad
 from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.callbacks.policy.isolation import isolated_rng, sampling_as
 from offleash.eval.images import has_images, with_pictures
+from offleash.eval.problem import Problem
 from offleash.eval.sampling import Sampling
-from offleash.eval.tasks import Problem
-
-__all__ = ["Draw", "Round", "TrainerSampler", "plan_rounds"]
 
 PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
 """Of what a processor returns for each token of a prompt."""

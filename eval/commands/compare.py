@@ -29,16 +29,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from offleash.eval.comparison.compare import Settings, Side, compare, find_policies, find_side
+from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.paper import find_pair
+from offleash.eval.comparison.scopes import Settings
+from offleash.eval.comparison.sides import Side, find_policies, find_side
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_whole
-from offleash.eval.report import FORMATS, text_report
+from offleash.eval.report import FORMATS
 from offleash.eval.report.paper import published_tables, published_warnings
 from offleash.eval.report.tables import Table
-from offleash.eval.report.text import text_table
-
-__all__ = ["main"]
+from offleash.eval.report.text import text_report, text_table
 
 
 def main(words: list[str]) -> int:

@@ -22,8 +22,6 @@ import pyarrow.parquet as pq
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import Pool
 
-__all__ = ["SCHEMA", "export_samples", "main"]
-
 SCHEMA = pa.schema(
     [
         ("problem_id", pa.string()),

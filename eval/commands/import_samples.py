@@ -18,9 +18,8 @@ from typing import Any
 from offleash.eval.convert.formats import Reading
 from offleash.eval.convert.importer import Imported, Source, import_samples
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks import Task, load_task
-
-__all__ = ["main"]
+from offleash.eval.problem import Task
+from offleash.eval.tasks import load_task
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 

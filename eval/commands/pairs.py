@@ -16,8 +16,6 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.loading import Benchmark
 
-__all__ = ["commands", "main"]
-
 MANY = 256
 """Draws beyond which stopping early pays off."""
 JUDGE = {"judge_url": "http://localhost:8000/v1", "judge_model": "YOUR-JUDGE"}

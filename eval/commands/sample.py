@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from offleash.eval.commands.sample_options import SUCCESSES, parser
-from offleash.eval.engines import ModelSource, check_engine_args, find_engine, load_engine
+from offleash.eval.engines import check_engine_args, find_engine, load_engine
 from offleash.eval.engines.base import Engine, library_versions
-from offleash.eval.engines.model import resolve_model
+from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
@@ -20,11 +20,10 @@ from offleash.eval.pool.blocks import Ledger, plan_successes
 from offleash.eval.pool.fill import Totals, draw
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.problem import Problem, Task
 from offleash.eval.sampling import Sampling
-from offleash.eval.tasks import Problem, Task, load_task
+from offleash.eval.tasks import load_task
 from offleash.eval.verify.health import Failures
-
-__all__ = ["LIBRARIES", "is_url", "json_option", "main"]
 
 LONGEST = 4096
 MOST = 10_000_000

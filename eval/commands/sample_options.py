@@ -2,8 +2,6 @@
 
 import argparse
 
-__all__ = ["SUCCESSES", "parser"]
-
 SUCCESSES = 5
 
 DESCRIPTION = """Draw k completions of every problem of a task from a model, verify them, and keep them as a pool:

@@ -21,13 +21,12 @@ from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.files import write_whole
 from offleash.eval.pool.pool import Pool
+from offleash.eval.problem import Problem
 from offleash.eval.report.numbers import estimate, number
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
 from offleash.eval.scoring.summary import summarise
 from offleash.eval.scoring.tokens import TextEncoder, find_encoder
-from offleash.eval.tasks import Problem, load_task
-
-__all__ = ["main"]
+from offleash.eval.tasks import load_task
 
 
 def main(words: list[str]) -> int:

@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-__all__ = ["parser"]
-
 DESCRIPTION = """Log-probability, perplexity and token entropy of given texts under a model, by teacher forcing: of the
 completions in a pool, or of reference traces in a file. Scores of a pool are kept inside it, in
 POOL/scores/NAME; the samples are not touched. The same command continues scores that are not complete;

@@ -12,10 +12,9 @@ import textwrap
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks import TASKS, Problem, load_task
+from offleash.eval.problem import Problem
+from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.loading import Benchmark
-
-__all__ = ["main"]
 
 WIDTH = 118
 OWN = {

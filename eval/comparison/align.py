@@ -22,8 +22,6 @@ from offleash.eval.pool.tally import VALUES, Tally, tally
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
-__all__ = ["Arm", "Paired", "Reader", "Stop", "pair"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

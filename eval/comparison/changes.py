@@ -2,9 +2,7 @@
 
 from typing import NamedTuple
 
-from offleash.eval.pool.pool import Hits
-
-__all__ = ["Change", "changes"]
+from offleash.eval.pool.counts import Hits
 
 
 class Change(NamedTuple):

@@ -15,21 +15,17 @@ import numpy as np
 from offleash.eval.comparison.align import Reader
 from offleash.eval.comparison.examples import Task, moved
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, SideInfo
-from offleash.eval.comparison.scopes import ROWS, Part, Settings, measure_scope, sensitivity
+from offleash.eval.comparison.scopes import Part, Settings, measure_scope, sensitivity
 from offleash.eval.comparison.score_pair import pair
 from offleash.eval.comparison.sides import (
     Side,
     check_pair,
     distinct_labels,
-    find_policies,
-    find_side,
     pair_pools,
     side_info,
 )
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.tally import STATUSES
-
-__all__ = ["ROWS", "Comparison", "Settings", "Side", "compare", "find_policies", "find_side"]
 
 Note = Callable[[str], None]
 

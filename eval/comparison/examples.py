@@ -18,8 +18,6 @@ from offleash.eval.comparison.result import Example, Moved
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.store import list_parts, read_part
 
-__all__ = ["Task", "cut_text", "moved", "prompt_text"]
-
 TEXT_LIMIT = 2000
 _WHOLE = "(the gold answer)"  # of a unit that is a problem
 

@@ -15,8 +15,6 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.stats.support import Dynamics
 from offleash.eval.tasks import TASKS
 
-__all__ = ["SAMPLES", "SAMPLES_K", "Pair", "Published", "find_pair", "load_pair", "pair_names"]
-
 FOLDER = Path(offleash.recipes.__path__[0]) / "pairs"
 DOMAINS = ("math", "non-math")
 SAMPLES = ("avg", "tokens", "token_entropy", "answer_entropy")

@@ -13,23 +13,6 @@ from offleash.eval.comparison.changes import Change
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import Dynamics
 
-__all__ = [
-    "Comparison",
-    "Contrast",
-    "CrossingState",
-    "Curves",
-    "Example",
-    "Level",
-    "Moved",
-    "Noise",
-    "Perplexity",
-    "PolicyResult",
-    "Scope",
-    "Sensitivity",
-    "SideInfo",
-    "Support",
-]
-
 CrossingState = Literal["crosses", "base_ahead", "not_overtaken", "equal"]
 
 

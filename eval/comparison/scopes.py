@@ -21,8 +21,6 @@ from offleash.eval.stats.posterior import posterior_dynamics
 from offleash.eval.stats.stopping import stopped_noise_test
 from offleash.eval.stats.support import CELLS, STABLE_HITS, bootstrap_dynamics, dynamics_above, floor, floor_exact
 
-__all__ = ["ROWS", "Part", "Settings", "measure_scope", "sensitivity"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

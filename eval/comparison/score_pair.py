@@ -18,8 +18,6 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
 from offleash.eval.scoring.summary import problem_means
 
-__all__ = ["pair"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -14,8 +14,6 @@ from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import canonical_json
 from offleash.eval.pool.pool import Pool
 
-__all__ = ["Side", "check_pair", "distinct_labels", "find_policies", "find_side", "pair_pools", "side_info"]
-
 _MUST_AGREE = ("task", "task_version", "problems")
 _MAY_BE_FORCED = (
     "template",

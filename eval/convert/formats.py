@@ -17,8 +17,6 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Status, completion_text
 from offleash.eval.tasks.loading import content_id
 
-__all__ = ["COLUMNS", "FORMATS", "BadRow", "Format", "Reading", "Record", "recognise"]
-
 NUMBERS = ("logprob", "base_logprob", "entropy")
 ROUNDING = 1e-4
 COLUMNS = (

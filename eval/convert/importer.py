@@ -21,12 +21,11 @@ import pyarrow.parquet as pq
 from offleash.eval.convert.formats import COLUMNS, BadRow, Format, Reading, Record, recognise
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.pool import Pool, PoolSpec, Sample
-from offleash.eval.pool.store import valid_text
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.store import Sample, valid_text
 from offleash.eval.problem import Problem, Status, Task
 from offleash.eval.verify.health import Failures
-
-__all__ = ["Imported", "Source", "import_samples", "read_records"]
 
 SHOWN = 10
 PART_ROWS = 100_000

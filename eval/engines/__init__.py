@@ -4,22 +4,10 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from offleash.eval.engines.base import Completion, Drawn, Engine, Request
+from offleash.eval.engines.base import Engine
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.errors import ConfigError
 from offleash.eval.registry import build, check_arguments, find
-
-__all__ = [
-    "ENGINES",
-    "Completion",
-    "Drawn",
-    "Engine",
-    "ModelSource",
-    "Request",
-    "check_engine_args",
-    "find_engine",
-    "load_engine",
-]
 
 ENGINES: dict[str, str] = {
     "transformers": "offleash.eval.engines.transformers_engine:TransformersEngine",

@@ -13,8 +13,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from offleash.eval.sampling import Sampling
 
-__all__ = ["Completion", "Drawn", "Engine", "Finish", "Prompt", "Request", "cut_at_stop", "library_versions"]
-
 Prompt = str | list[int] | list[dict[str, Any]]
 """Token ids wherever the model's tokenizer is at hand; else the text or the chat messages."""
 

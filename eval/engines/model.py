@@ -14,8 +14,6 @@ import offleash.recipes
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import weights_fingerprint
 
-__all__ = ["LAB", "ModelSource", "load_tokenizer", "one_line", "resolve_model", "token_ids"]
-
 LAB = "lab"
 
 

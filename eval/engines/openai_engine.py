@@ -23,8 +23,6 @@ from offleash.eval.engines.model import ModelSource, load_tokenizer, one_line, t
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.sampling import Sampling, block_seed
 
-__all__ = ["OpenAIEngine", "served_model"]
-
 PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 """Statuses that another try may cure."""
 LONGEST_PAUSE = 60.0

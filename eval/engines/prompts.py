@@ -16,8 +16,6 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import canonical_json, template_fingerprint
 from offleash.eval.problem import Problem
 
-__all__ = ["Prepared", "prepare_prompts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

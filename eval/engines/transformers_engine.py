@@ -28,8 +28,6 @@ from offleash.eval.engines.model import ModelSource, one_line
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.sampling import Sampling
 
-__all__ = ["TransformersEngine"]
-
 SHOWN = 3
 
 

@@ -17,8 +17,6 @@ from offleash.eval.engines.model import ModelSource, one_line
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.sampling import Sampling
 
-__all__ = ["VllmEngine"]
-
 QUEUED = 8
 """Times as many sequences are queued as the engine runs at once. A request counts until its last sequence is done, and
 the longest of 16 takes several times the mean: fewer would let the engine run half empty."""

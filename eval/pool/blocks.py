@@ -17,8 +17,6 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
-__all__ = ["FIRST_ROUND", "Block", "Ledger", "plan_successes", "round_ends"]
-
 FIRST_ROUND = 32
 _UNSEEN = -1
 

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 
 from offleash.eval.errors import PoolError
 
-__all__ = ["AnswerCounts", "Hits", "count_answers", "count_hits"]
-
 _TEXT = pa.large_string()
 _CLASSES = pa.schema([("problem", pa.int64()), ("answer", _TEXT), ("count", pa.int64())])
 

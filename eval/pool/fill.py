@@ -22,8 +22,6 @@ from offleash.eval.problem import Task, Verdict
 from offleash.eval.sampling import Sampling, block_seed
 from offleash.eval.verify.health import Failures
 
-__all__ = ["Drawing", "Totals", "draw"]
-
 PART_SAMPLES = 16_384
 PATIENCE = 16
 """Requests that may fail in a row before the run stops."""

@@ -26,8 +26,6 @@ from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.pool.store import SCHEMA, Sample, list_parts, rows_table, write_part
 from offleash.eval.problem import Problem
 
-__all__ = ["FORMAT", "AnswerCounts", "Hits", "Pool", "PoolSpec", "Sample", "problems_fingerprint"]
-
 FORMAT = 1
 """Of the folder's layout. A newer one is refused, an older one would be read or refused by name."""
 

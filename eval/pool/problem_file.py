@@ -14,8 +14,6 @@ from offleash.eval.files import write_whole
 from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem
 
-__all__ = ["Answers", "read_problems", "write_problems"]
-
 Answers = Sequence[Sequence[str] | None]
 """Per problem all its correct answer classes, or None where they are not listed."""
 

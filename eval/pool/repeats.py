@@ -18,8 +18,6 @@ from offleash.eval.engines.base import Completion
 from offleash.eval.errors import EngineError
 from offleash.eval.pool.pool import Pool
 
-__all__ = ["Coins", "Repeats", "block_log_chance"]
-
 IMPOSSIBLE = math.log(1e-9)
 SIGMAS = 6.0
 SLACK = 0.1

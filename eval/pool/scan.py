@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.store import list_parts, read_part
 
-__all__ = ["Chunk", "Draws", "Seen", "scan_parts"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:

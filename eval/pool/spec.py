@@ -8,8 +8,6 @@ from typing import Any
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import canonical_json
 
-__all__ = ["PoolSpec"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSpec:

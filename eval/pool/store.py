@@ -20,8 +20,6 @@ from offleash.eval.errors import PoolError
 from offleash.eval.files import write_whole
 from offleash.eval.problem import Status
 
-__all__ = ["SCHEMA", "Sample", "list_parts", "read_part", "rows_table", "valid_text", "write_part"]
-
 _CODES = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [

@@ -21,8 +21,6 @@ from offleash.eval.problem import Status
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.passk import majority_at_k
 
-__all__ = ["STATUSES", "VALUES", "Tally", "tally"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -12,9 +12,6 @@ from offleash.eval.report.markdown import markdown_report
 from offleash.eval.report.page import html_report
 from offleash.eval.report.record import json_report
 from offleash.eval.report.tables import Table
-from offleash.eval.report.text import text_report
-
-__all__ = ["FORMATS", "html_report", "json_report", "latex_report", "markdown_report", "text_report"]
 
 FORMATS: dict[str, Callable[[Comparison, Sequence[Table]], str]] = {
     "json": json_report,

@@ -10,8 +10,6 @@ from offleash.eval.report.sanitize import one_line
 from offleash.eval.report.tables import common_k
 from offleash.eval.stats.intervals import Estimate
 
-__all__ = ["passk_figure", "sensitivity_figures", "series_figures", "support_figure"]
-
 _PANEL = (400, 270)
 _CELLS = (
     ("kept", "preserved", "preserved"),

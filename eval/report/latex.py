@@ -6,8 +6,6 @@ from offleash.eval.comparison.result import Comparison
 from offleash.eval.report.sanitize import latex_text
 from offleash.eval.report.tables import Table, sections, side_words, title
 
-__all__ = ["latex_report"]
-
 
 def latex_report(comparison: Comparison, beside: Sequence[Table] = ()) -> str:
     r"""Tables to \input; needs \usepackage{booktabs,textcomp,graphicx}."""

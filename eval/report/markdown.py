@@ -6,8 +6,6 @@ from offleash.eval.comparison.result import Comparison, Example, PolicyResult
 from offleash.eval.report.sanitize import markdown_code, markdown_text, one_line
 from offleash.eval.report.tables import Table, sections, side_words, title
 
-__all__ = ["markdown_report", "markdown_table"]
-
 
 def markdown_report(comparison: Comparison, beside: Sequence[Table] = ()) -> str:
     blocks = [f"# {markdown_text(title(comparison))}"]

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from offleash.eval.comparison.result import Noise
 from offleash.eval.stats.intervals import Estimate
 
-__all__ = ["DASH", "estimate", "noise_words", "number", "p_value", "p_words", "row_cell", "share"]
-
 DASH = "–"
 
 

@@ -23,8 +23,6 @@ from offleash.eval.report.tables import (
     title,
 )
 
-__all__ = ["CONTENT_POLICY", "html_report", "html_table"]
-
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _UNDER_THEIR_HEADING = ("support", "pass-at-k", "samples", "floor")
 _WITH_DETAIL = re.compile(r"([-.,%0-9]+) (\[[^\[\]]*\]|\(p [^()]*\))")

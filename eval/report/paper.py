@@ -7,14 +7,12 @@ from pathlib import PurePath
 from offleash.eval.comparison.paper import SAMPLES, SAMPLES_K, Pair
 from offleash.eval.comparison.result import PolicyResult, Scope
 from offleash.eval.comparison.scopes import ROWS
-from offleash.eval.pool.pool import PoolSpec
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.report.numbers import DASH, row_cell, share
 from offleash.eval.report.tables import Table
 from offleash.eval.stats.support import METRICS, Dynamics
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.loading import Benchmark
-
-__all__ = ["published_tables", "published_warnings"]
 
 
 def published_warnings(pair: Pair, base: Iterable[PoolSpec], policy: Iterable[PoolSpec]) -> list[str]:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from offleash.eval.report.sanitize import html_text
 
-__all__ = ["Bar", "Line", "Mark", "bars", "chart", "log_ticks", "nice_ticks"]
-
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 16, 40, 44
 
 

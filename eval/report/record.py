@@ -36,8 +36,6 @@ from offleash.eval.report.tables import Table
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import METRICS, Dynamics
 
-__all__ = ["FORMAT", "json_report", "record"]
-
 FORMAT = 1
 
 

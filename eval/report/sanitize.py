@@ -8,8 +8,6 @@ import html
 import re
 import unicodedata
 
-__all__ = ["html_text", "latex_text", "markdown_code", "markdown_text", "one_line", "visible"]
-
 _ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBERS = re.compile(r"(?!.*\]\(|.*<[p/])[-–0-9.,%/∞ ()\[\]=p<]*")
 _MINUS = re.compile(r"(?<![\w-])-(?=\.?\d)")

@@ -29,8 +29,6 @@ from offleash.eval.report.text import text_table
 from offleash.eval.scoring.traces import Traces, TraceScores
 from offleash.eval.stats.intervals import Estimate
 
-__all__ = ["TraceResult", "json_report", "markdown_report", "notes", "text_report"]
-
 CONFIDENCE = 0.95
 HEADER = ("", "scored", "perplexity", "mean", "median", "token entropy", "tokens")
 LEGEND = (

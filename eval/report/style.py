@@ -1,7 +1,5 @@
 """How the HTML report looks: light and dark by the reader's system, and plain in print. One string, no network."""
 
-__all__ = ["STYLE"]
-
 STYLE = """
 :root {
   color-scheme: light dark;

@@ -15,19 +15,6 @@ from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
 
-__all__ = [
-    "Section",
-    "Table",
-    "common_k",
-    "crossing_words",
-    "last_common",
-    "moved_words",
-    "sections",
-    "side_words",
-    "summary",
-    "title",
-]
-
 _RATES = {"no_answer", "truncated", "timeout", "error"}
 
 

@@ -7,8 +7,6 @@ from offleash.eval.comparison.result import Comparison
 from offleash.eval.report.sanitize import visible
 from offleash.eval.report.tables import Section, Table, sections, side_words, title
 
-__all__ = ["text_report", "text_table"]
-
 _WIDTH = 118
 
 

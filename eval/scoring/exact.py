@@ -10,10 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from offleash.eval.problem import Problem
 from offleash.eval.scoring.teacher_forcing import score
-from offleash.eval.tasks import Problem
-
-__all__ = ["Enumerable", "ExactUnits", "exact_units"]
 
 
 class Enumerable(Protocol):

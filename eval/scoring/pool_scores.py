@@ -23,8 +23,6 @@ from offleash.eval.scoring.score_folder import ScoreFolder
 from offleash.eval.scoring.teacher_forcing import Scores, score
 from offleash.eval.scoring.tokens import TextEncoder, was_cut
 
-__all__ = ["score_checked", "score_pool", "wanted_draws"]
-
 GROUP_ROWS, GROUP_LETTERS = 256, 500_000
 
 Columns = dict[str, list[Any]]

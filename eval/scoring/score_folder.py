@@ -26,8 +26,6 @@ from offleash.eval.fingerprint import canonical_json
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.scan import Draws, Seen
 
-__all__ = ["ScoreFolder", "ScoreRows", "ScoreSpec", "find_scores"]
-
 FORMAT = 1
 SCHEMA = pa.schema(
     [

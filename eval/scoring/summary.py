@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
-__all__ = ["Summary", "problem_means", "summarise"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -14,8 +14,6 @@ import torch
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["Scores", "score"]
-
 CHUNK_BYTES = 64 << 20
 """Of float32 logits at once: large enough to keep a device busy, small beside any model."""
 

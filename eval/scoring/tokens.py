@@ -11,8 +11,6 @@ from typing import Any
 from offleash.eval.engines.model import ModelSource, token_ids
 from offleash.eval.pool.spec import PoolSpec
 
-__all__ = ["TextEncoder", "find_encoder", "was_cut"]
-
 
 @dataclass(frozen=True, slots=True)
 class TextEncoder:

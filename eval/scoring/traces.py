@@ -23,8 +23,6 @@ from offleash.eval.scoring.pool_scores import score_checked
 from offleash.eval.scoring.summary import Summary, summarise
 from offleash.eval.scoring.tokens import TextEncoder
 
-__all__ = ["TraceScores", "Traces", "read_traces", "score_traces"]
-
 GROUP = 64
 SHOWN = 5
 

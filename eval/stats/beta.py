@@ -9,8 +9,6 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["beta_cdf", "beta_quantile"]
-
 Floats = NDArray[np.float64]
 
 _TINY = 1e-300

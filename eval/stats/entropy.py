@@ -16,15 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.passk import pass_at_k
 
-__all__ = [
-    "answer_counts",
-    "answer_entropies",
-    "answer_entropy",
-    "answer_entropy_corrected",
-    "distinct_answers",
-    "distinct_at_k",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

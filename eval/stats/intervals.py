@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["Estimate", "interval", "weighted_means"]
-
 Floats = NDArray[np.float64]
 
 _BLOCK = 4_000_000  # weights held in memory at once

@@ -24,17 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
 
-__all__ = [
-    "Excess",
-    "ExpectedNoise",
-    "NoiseTest",
-    "excess_over",
-    "expected_noise",
-    "noise_test",
-    "randomized_p",
-    "unit_noise",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -15,20 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
-__all__ = [
-    "PairedCurves",
-    "all_fail",
-    "all_pass_k",
-    "avg_at_n",
-    "budgets",
-    "compare_curves",
-    "crossing",
-    "majority_at_k",
-    "mean_curve",
-    "pass_at_k",
-    "powers_of_two",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

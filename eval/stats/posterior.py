@@ -18,8 +18,6 @@ from offleash.eval.stats.beta import beta_cdf
 from offleash.eval.stats.intervals import Estimate, interval
 from offleash.eval.stats.support import CELLS, METRICS, metrics
 
-__all__ = ["posterior_dynamics", "posterior_sensitivity", "probability_above"]
-
 Floats = NDArray[np.float64]
 
 

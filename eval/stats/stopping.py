@@ -33,8 +33,6 @@ from offleash.eval.stats.beta import beta_cdf
 from offleash.eval.stats.noise import NoiseTest, excess_over
 from offleash.eval.stats.passk import all_fail
 
-__all__ = ["Stopped", "expected_draws", "run_plan", "stopped_noise_test", "stopped_pass_at_k"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

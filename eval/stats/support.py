@@ -20,20 +20,6 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.stats.beta import beta_quantile
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
-__all__ = [
-    "CELLS",
-    "METRICS",
-    "STABLE_HITS",
-    "Dynamics",
-    "bootstrap_dynamics",
-    "dynamics",
-    "dynamics_above",
-    "floor",
-    "floor_exact",
-    "floor_sensitivity",
-    "metrics",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -9,12 +9,10 @@ from importlib import import_module
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Problem, Status, Task, Verdict, completion_text, prompt_key
+from offleash.eval.problem import Task
 from offleash.eval.registry import build, find
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.loading import Benchmark
-
-__all__ = ["TASKS", "Problem", "Status", "Task", "Verdict", "completion_text", "load_task", "prompt_key"]
 
 TASKS: dict[str, str | Benchmark] = {
     "countdown": "offleash.eval.tasks.countdown:Countdown",

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from offleash.eval.tasks.loading import BOXED, Benchmark, Row
 
-__all__ = ["BENCHMARKS"]
-
 LIVEBENCH = "2024-11-25"
 SEVERAL = f"{BOXED} If there are several answers, give all of them in one box, separated by commas."
 SHORT = "Give a short answer, and put it within \\boxed{}. If you do not know, say so."

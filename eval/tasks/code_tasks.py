@@ -24,8 +24,6 @@ from offleash.eval.verify.extract import Found, visible
 from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
 from offleash.eval.verify.sandbox.sandbox import Limits
 
-__all__ = ["CodeAnswers", "Tests", "decode_cases", "program_in"]
-
 VERDICTS = "1"  # changes with any change that could change a verdict
 CPU_SECONDS, MEMORY_BYTES = 15, 2 << 30  # per case, or for all calls of a function
 FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)

@@ -26,8 +26,6 @@ import numpy as np
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
 
-__all__ = ["SPLITS", "Countdown", "Expression", "canonical", "parse"]
-
 SPLITS = ("train", "validation", "probe")
 MAX_CHARS = 200
 MAX_DIGITS = 6

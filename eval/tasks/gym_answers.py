@@ -15,8 +15,6 @@ from typing import Any
 from offleash.eval.verify.math_answers.expressions import Reading, read
 from offleash.eval.verify.math_answers.normalise import normalise
 
-__all__ = ["GUARDS", "MAX_CHARS", "NORMALISERS", "refused", "spelled"]
-
 MAX_CHARS = 20_000
 
 

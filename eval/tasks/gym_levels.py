@@ -12,8 +12,6 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks.gym_tasks import REFUSED, Gym
 
-__all__ = ["HARD", "PAPER", "gym_task"]
-
 SIZE, SEED = 50, 45
 """Of reasoning-gym's own evaluation sets."""
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import reasoning_gym
 
-__all__ = ["score"]
-
 RAISE_ON_GARBAGE = {"prime_factorization", "boxnet", "game_of_life"}
 
 

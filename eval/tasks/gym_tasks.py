@@ -19,8 +19,6 @@ from offleash.eval.tasks.gym_answers import GUARDS, refused, spelled
 from offleash.eval.verify.extract import TAGGED_STEPS, extract
 from offleash.eval.verify.sandbox.workers import WorkerPool
 
-__all__ = ["GUESSABLE", "REFUSED", "Gym"]
-
 CORRECT = 0.99
 # Their scores are shares of cells, letters or seconds, so that 0.99 is still wrong: game_of_life pays 0.99 for one
 # wrong cell of a hundred, time_intervals for a quarter of an hour. Only full marks count.

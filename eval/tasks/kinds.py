@@ -14,8 +14,6 @@ from offleash.eval.tasks.value_answers import ValueAnswers
 from offleash.eval.verify.extract import MATH_STEPS
 from offleash.eval.verify.judge import Judge
 
-__all__ = ["build"]
-
 
 def build(
     benchmark: Benchmark,

@@ -22,8 +22,6 @@ import pyarrow.parquet as pq
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Task
 
-__all__ = ["BOXED", "Benchmark", "Row", "content_id", "data_url", "read_rows"]
-
 Row = Mapping[str, Any]
 Field = str | Callable[[Row], str]
 Kind = Literal["math", "choice", "exact", "judge", "code"]

@@ -13,8 +13,6 @@ from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract, final
 from offleash.eval.verify.math_answers.answers import answer_class
 from offleash.eval.verify.math_answers.mathematics import Judgement, MathVerifier
 
-__all__ = ["INSTRUCTION", "NUMBER_STEPS", "MathAnswers"]
-
 INSTRUCTION = "Reason step by step, and put your final answer within \\boxed{}."
 NUMBER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("last_number", last_number))
 VERDICTS = "1"  # changes with any change that could change a verdict

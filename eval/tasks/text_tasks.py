@@ -23,8 +23,6 @@ from offleash.eval.verify.extract import (
 )
 from offleash.eval.verify.judge import PROMPT, Grade, Judge
 
-__all__ = ["RULES", "JudgedAnswers", "Rule", "TextAnswers"]
-
 VERDICTS = "1"  # changes with any change that could change a verdict
 MAX_CLASS = 120
 MAX_TEXT = 1 << 16

@@ -13,11 +13,10 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.tasks.math_tasks import MathAnswers, verdict_of
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract
-from offleash.eval.verify.math_answers.answers import answer_class, compare, understand
+from offleash.eval.verify.math_answers.answers import answer_class, compare
 from offleash.eval.verify.math_answers.mathematics import MathVerifier
 from offleash.eval.verify.math_answers.normalise import normalise, unwrap_text
-
-__all__ = ["LETTERS", "ValueAnswers"]
+from offleash.eval.verify.math_answers.shapes import understand
 
 LETTERS = "ABCDEFGHIJ"
 VERDICTS = "1"  # changes with any change that could change a verdict

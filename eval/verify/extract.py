@@ -9,20 +9,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-__all__ = [
-    "MATH_STEPS",
-    "TAGGED_STEPS",
-    "Found",
-    "Step",
-    "extract",
-    "final_phrase",
-    "last_answer_tag",
-    "last_boxed",
-    "last_number",
-    "rest",
-    "visible",
-]
-
 OPEN, CLOSE = "<think>", "</think>"
 MAX_SCAN = 1 << 20  # the tail that is searched: an answer stands at the end
 MAX_REST = 400

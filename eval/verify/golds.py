@@ -5,8 +5,6 @@ wrong, or right.
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Task
 
-__all__ = ["check_golds", "require_golds"]
-
 SHOWN = 10
 
 

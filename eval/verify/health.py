@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from offleash.eval.errors import VerifyError
 from offleash.eval.problem import Verdict
 
-__all__ = ["Failures"]
-
 FEW = 8
 
 

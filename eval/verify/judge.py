@@ -23,8 +23,6 @@ import httpx
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["PROMPT", "Grade", "Judge"]
-
 PROMPT = """You grade an answer to a factual question against the known answer.
 
 Question: {question}

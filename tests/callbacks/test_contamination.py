@@ -5,7 +5,8 @@ from datasets import Dataset
 
 from offleash.callbacks.contamination import refuse_overlap, refuse_shared
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks import Problem, load_task
+from offleash.eval.problem import Problem
+from offleash.eval.tasks import load_task
 
 
 class Probe:

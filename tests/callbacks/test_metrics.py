@@ -6,10 +6,12 @@ from offleash.callbacks.metrics import base_tag, sample_metrics, support_metrics
 from offleash.eval.comparison.changes import Change, changes
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.pool import Pool, PoolSpec, Sample
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.store import Sample
+from offleash.eval.problem import Problem
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import floor
-from offleash.eval.tasks import Problem
 
 PROBLEMS = [Problem("p", "2 2 = 4:", "2+2"), Problem("q", "1 2 = 3:", "1+2")]
 ANSWERS = [("2+2", "2*2"), ("1+2", "2+1")]

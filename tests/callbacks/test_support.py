@@ -13,7 +13,8 @@ from offleash.callbacks.metrics import sample_metrics, support_metrics
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.eval.errors import ConfigError, VerifyError
 from offleash.eval.pool.pool import Pool
-from offleash.eval.tasks import Verdict, load_task
+from offleash.eval.problem import Verdict
+from offleash.eval.tasks import load_task
 
 
 @pytest.fixture(scope="module")

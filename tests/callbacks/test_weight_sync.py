@@ -13,7 +13,8 @@ import torch
 
 from offleash.callbacks.weight_sync import DIFFERENCE, NOISE, Scores, ServedWeights, find_fault, served_moved
 from offleash.eval.errors import EngineError
-from offleash.eval.tasks import Problem, load_task
+from offleash.eval.problem import Problem
+from offleash.eval.tasks import load_task
 from offleash.eval.tasks.countdown import Countdown
 
 TEXT = "3 7 25 = 46:25+3*7\n4 6 9 = 19:"

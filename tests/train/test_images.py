@@ -36,8 +36,8 @@ from offleash.callbacks.policy.sampler import TrainerSampler, plan_rounds
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.images import has_images, picture_key, with_pictures, without_images
+from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Sampling
-from offleash.eval.tasks import Problem, Verdict
 from offleash.train import images
 from offleash.train.grpo import build_trainer, run
 from offleash.train.recipe.config import load_recipe

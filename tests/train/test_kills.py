@@ -120,7 +120,8 @@ def test_the_death_of_one_rank_ends_the_run_at_once_and_it_continues_on_its_traj
 TASK = '''
 from pathlib import Path
 
-from offleash.eval.tasks import Problem, load_task
+from offleash.eval.problem import Problem
+from offleash.eval.tasks import load_task
 from offleash.eval.tasks.text_tasks import JudgedAnswers
 from offleash.eval.verify.judge import Judge
 

@@ -1,7 +1,8 @@
 import pytest
 
 from offleash.eval.errors import VerifyError
-from offleash.eval.tasks import Verdict, load_task
+from offleash.eval.problem import Verdict
+from offleash.eval.tasks import load_task
 from offleash.train.rewards import VerifierReward
 
 

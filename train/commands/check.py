@@ -21,7 +21,8 @@ from transformers import AutoConfig, AutoTokenizer
 from offleash.callbacks.contamination import refuse_shared
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.eval.images import has_images, with_pictures
-from offleash.eval.tasks import TASKS, Task, load_task
+from offleash.eval.problem import Task
+from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.loading import Benchmark
 from offleash.eval.verify.golds import check_golds
 from offleash.train.explorers import load_explorers
@@ -34,8 +35,6 @@ from offleash.train.images import are_pictured, load_processor, refuse_text_only
 from offleash.train.preflight.precision import rounds_away
 from offleash.train.preflight.refusals import absent_packages, refusals
 from offleash.train.recipe.config import Recipe, load_recipe_elsewhere
-
-__all__ = ["main"]
 
 PROMPTS = 512
 """So many prompts are tokenized for the lengths."""

@@ -8,8 +8,6 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["locked", "old_locks", "report_old_locks"]
-
 OLD_SECONDS = 600
 
 

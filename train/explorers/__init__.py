@@ -5,19 +5,8 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.registry import build, find, fit_arguments
-from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
+from offleash.train.explorers.base import Explorer
 from offleash.train.explorers.chain import require_chain
-
-__all__ = [
-    "EXPLORERS",
-    "Explorer",
-    "Rollouts",
-    "Tokens",
-    "all_right",
-    "find_explorer",
-    "fit_explorer_arguments",
-    "load_explorers",
-]
 
 EXPLORERS: dict[str, str] = {
     name: f"offleash.train.explorers.{module}"

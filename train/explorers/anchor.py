@@ -28,8 +28,6 @@ from offleash.train.explorers.base_samples import AtBegin, Solved, base_solution
 from offleash.train.explorers.divergence import DIVERGENCES
 from offleash.train.explorers.ranges import require_positive, require_share
 
-__all__ = ["Anchor"]
-
 
 class Rehearsal(NamedTuple):
     prompt_ids: list[int]

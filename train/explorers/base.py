@@ -33,8 +33,6 @@ from typing import Any, ClassVar
 import torch
 from trl import GRPOConfig
 
-__all__ = ["Explored", "Explorer", "Rollouts", "Tokens", "all_right"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:

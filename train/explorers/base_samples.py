@@ -21,9 +21,7 @@ from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
-from offleash.eval.tasks import Problem, Task, Verdict
-
-__all__ = ["AtBegin", "Solved", "base_solutions", "completion_ids", "solved_by", "unit_weights"]
+from offleash.eval.problem import Problem, Task, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer
 
-__all__ = ["overrides", "require_chain"]
-
 
 def overrides(explorer: Explorer, hook: str) -> bool:
     """Whether its class has a hook of its own."""

@@ -14,8 +14,6 @@ from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.covariance import token_covariance
 from offleash.train.explorers.ranges import require_share
 
-__all__ = ["ClipCov"]
-
 
 class ClipCov(Explorer):
     """Args: ratio of tokens left out; low and high, the band of covariance they come from."""

@@ -7,8 +7,6 @@ import torch
 
 from offleash.train.explorers.base import Tokens
 
-__all__ = ["token_covariance"]
-
 
 def token_covariance(tokens: Tokens) -> torch.Tensor:
     """(B, T), means over the micro-batch of all ranks; NaN outside the mask."""

@@ -15,8 +15,6 @@ from collections.abc import Callable
 
 import torch
 
-__all__ = ["DIVERGENCES", "forward_k3", "js", "nll"]
-
 
 def forward_k3(lp: torch.Tensor, lb: torch.Tensor) -> torch.Tensor:
     """Gradient in lp: u - 1."""

@@ -26,8 +26,6 @@ from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.explorers.joining import ITEMS, joined, rows_of
 from offleash.train.explorers.ranges import require_positive
 
-__all__ = ["DynamicSampling", "choose_groups", "further_rows", "is_mixed", "rollouts"]
-
 FILE = "dynamic_sampling.json"
 
 

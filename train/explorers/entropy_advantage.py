@@ -9,8 +9,6 @@ import torch
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.ranges import require_positive
 
-__all__ = ["EntropyAdvantage"]
-
 
 class EntropyAdvantage(Explorer):
     """Args: alpha, the weight of the entropy; kappa, what bounds it."""

@@ -8,8 +8,6 @@ import torch
 from offleash.train.explorers.base import Explorer, Rollouts
 from offleash.train.explorers.ranges import require_positive
 
-__all__ = ["Focal"]
-
 
 class Focal(Explorer):
     """Args: gamma, 0.5 in most of the paper's settings."""

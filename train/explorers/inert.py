@@ -6,8 +6,6 @@ from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["inert_settings", "require_group", "updates_per_rollout"]
-
 
 def updates_per_rollout(training: GRPOConfig) -> int:
     """Optimizer steps from one rollout to where a step and a rollout next begin together (read against trl 1.16).

@@ -8,8 +8,6 @@ from torch.nn.functional import pad
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["joined", "rows_of"]
-
 ITEMS = "num_items_in_batch"
 LEFT = ("prompt_ids", "prompt_mask")
 FILLS: dict[str, float] = {

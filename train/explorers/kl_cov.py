@@ -16,8 +16,6 @@ from offleash.train.explorers.covariance import token_covariance
 from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.explorers.ranges import require_positive, require_share
 
-__all__ = ["KlCov"]
-
 
 class KlCov(Explorer):
     """Args: ratio of tokens that pay (2e-3 for 7B models, 2e-4 for 32B); weight of what they pay."""

@@ -12,8 +12,6 @@ import torch
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
 from offleash.train.explorers.ranges import require_positive
 
-__all__ = ["OutcomeBatch", "shared_answers"]
-
 
 def shared_answers(answers_pg: tuple[tuple[str | None, ...], ...]) -> torch.Tensor:
     """(P, G) how many others of the group gave the same answer."""

@@ -16,8 +16,6 @@ from offleash.eval.files import write_whole
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
 from offleash.train.explorers.ranges import require_not_negative, require_positive
 
-__all__ = ["OutcomeUcb"]
-
 FILE = "outcome_counts.json"
 
 

@@ -17,8 +17,6 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts
 from offleash.train.explorers.inert import require_group
 
-__all__ = ["PassAtK", "pass_at_k_advantages"]
-
 
 def pass_at_k_advantages(right: int, total: int, k: int) -> tuple[float, float]:
     """The advantage of a right and of a wrong rollout; (0, 0) where all groups of k agree."""

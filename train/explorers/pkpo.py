@@ -18,8 +18,6 @@ from offleash.train.explorers.base import Explorer, Rollouts, all_right
 from offleash.train.explorers.inert import require_group
 from offleash.train.explorers.ranges import require_positive
 
-__all__ = ["Pkpo", "pkpo_advantage"]
-
 
 def pkpo_advantage(right: int, total: int, k: int) -> float:
     """Of a right rollout; a wrong one has 0."""

@@ -11,8 +11,6 @@ import torch
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
 from offleash.train.explorers.ranges import require_positive
 
-__all__ = ["Placebo"]
-
 
 class Placebo(Explorer):
     """Args: weight, the largest bonus before centring; seed, another draw of it, beside the training's own."""

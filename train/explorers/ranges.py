@@ -4,8 +4,6 @@ from math import inf
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["require_not_negative", "require_positive", "require_share"]
-
 
 def require_positive(explorer: str, **arguments: float) -> None:
     for name, value in arguments.items():

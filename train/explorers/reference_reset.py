@@ -25,8 +25,6 @@ from offleash.eval.files import write_whole
 from offleash.train.explorers.base import Explorer, Rollouts
 from offleash.train.explorers.inert import updates_per_rollout
 
-__all__ = ["ReferenceReset", "Stall", "empty_optimizer"]
-
 STATE, WEIGHTS = "reference_reset.json", "reference.safetensors"
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 

@@ -29,7 +29,7 @@ from trl import GRPOConfig
 from offleash.callbacks.policy.pool import seed_of
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks import Problem
+from offleash.eval.problem import Problem
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens
 from offleash.train.explorers.base_samples import (
     AtBegin,
@@ -41,8 +41,6 @@ from offleash.train.explorers.base_samples import (
 from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.explorers.ranges import require_positive
 from offleash.train.explorers.teacher import teacher_solutions
-
-__all__ = ["Seeding", "seeded_advantage"]
 
 
 def seeded_advantage(advantages: torch.Tensor, logps: torch.Tensor, gamma: float) -> torch.Tensor:

@@ -7,8 +7,6 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base_samples import Solved, solved_by
 from offleash.train.rewards import VerifierReward
 
-__all__ = ["teacher_solutions"]
-
 
 def teacher_solutions(verifier: VerifierReward, path: Path) -> list[Solved]:
     """The right traces of training problems; prints how many are wrong or of other problems."""

@@ -10,8 +10,6 @@ import torch
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
 from offleash.train.explorers.ranges import require_share
 
-__all__ = ["Ucpo", "rarity_weights"]
-
 
 def rarity_weights(logps_pg: torch.Tensor, right_pg: torch.Tensor, tau: float) -> torch.Tensor:
     """(P, G) n w for right rollouts, 1 for the others."""

@@ -10,8 +10,6 @@ import torch
 from offleash.train.explorers.base import Explorer, Rollouts
 from offleash.train.explorers.ranges import require_share
 
-__all__ = ["Unlikeliness", "likeliness_ranks"]
-
 
 def likeliness_ranks(logps_pg: torch.Tensor) -> torch.Tensor:
     """(P, G) 0 for the least likely of a group; equal ones keep their order."""

@@ -10,8 +10,6 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts
 from offleash.train.explorers.ranges import require_not_negative
 
-__all__ = ["WReinforce"]
-
 
 class WReinforce(Explorer):
     """Args: lam, the weight of right rollouts; negative, the weight of wrong ones (0 with lam = 1 is PSR)."""

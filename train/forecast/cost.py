@@ -12,8 +12,6 @@ from offleash.train.forecast.hardware import Device
 from offleash.train.forecast.memory import HALF, cache_bytes
 from offleash.train.forecast.model_size import ModelSize
 
-__all__ = ["EFFICIENCY", "TRAFFIC", "Lengths", "measurements", "rollout_seconds", "scoring_seconds", "update_seconds"]
-
 EFFICIENCY = 0.3
 """Share of peak arithmetic (MFU) that updates and prefills reach."""
 TRAFFIC = 0.5

@@ -29,8 +29,6 @@ from offleash.train.forecast.memory import (
 from offleash.train.forecast.model_size import ModelSize
 from offleash.train.recipe.config import Recipe
 
-__all__ = ["MONITOR_CACHE", "Forecast", "Machines", "forecast", "layout_of"]
-
 MOMENTS = {"adamw_8bit": 2, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2, "adafactor": 0, "sgd": 0}
 """Bytes of optimizer state per float32 number; AdamW's 8 for any other."""
 MONITOR_CACHE = "cache of the monitor's samples"

@@ -7,8 +7,6 @@ import psutil
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["GIB", "GPUS", "Device", "find_device"]
-
 GIB = 2**30
 CORE_FLOPS = 1e11
 """Of one CPU core in float32: two units of 8 multiply-adds a cycle, at 3 GHz."""

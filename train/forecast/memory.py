@@ -11,8 +11,6 @@ from typing import Literal
 from offleash.train.forecast.hardware import GIB
 from offleash.train.forecast.model_size import ModelSize
 
-__all__ = ["Layout", "Sharding", "cache_bytes", "generating", "states", "training", "vllm_sequences"]
-
 Sharding = Literal["none", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 HALF, FULL = 2, 4
 LIVE_PARAMETERS = 10**9

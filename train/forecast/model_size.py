@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
 
-__all__ = ["ModelSize", "measure_model"]
-
 
 class ModelSize(NamedTuple):
     """`parameters` in all, `trained` of them or beside them (an adapter's); widths in numbers per token."""

@@ -25,8 +25,6 @@ from transformers import TrainingArguments
 from offleash.eval.errors import ConfigError
 from offleash.train.recipe.config import Recipe
 
-__all__ = ["fallback", "processes_asked", "refuse_empty_copies", "refuse_fallback", "sharding"]
-
 LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch", "accelerate/commands/launch.py")
 UNSHARDED = (DistributedType.NO, DistributedType.MULTI_CPU)
 

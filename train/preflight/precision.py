@@ -12,8 +12,6 @@ from offleash.eval.errors import ConfigError
 from offleash.train.preflight.launch import sharding
 from offleash.train.preflight.vllm_cpu import engine_dtype
 
-__all__ = ["precision", "refuse_other_precision", "refuse_rounded_updates", "rounds_away"]
-
 HALF = ("bf16", "fp16")
 
 

@@ -16,8 +16,6 @@ from offleash.train.forecast.memory import Sharding
 from offleash.train.preflight.settings import check_aligned_saves, check_synced_reference
 from offleash.train.recipe.config import Recipe
 
-__all__ = ["absent_packages", "measured_tags", "refusals"]
-
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab", "comet_ml")
 SAMPLED = (
     *("entropy/answer", "entropy/answer_corrected", "support/distinct_correct", "monitor/kl_base_k1"),

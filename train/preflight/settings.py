@@ -6,8 +6,6 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.recipe.config import Recipe
 
-__all__ = ["check_aligned_saves", "check_synced_reference"]
-
 
 def check_aligned_saves(recipe: Recipe) -> None:
     """A checkpoint in the middle of a rollout's updates loses the rest of them: a resume would leave the trajectory."""

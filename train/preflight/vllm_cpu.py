@@ -16,8 +16,6 @@ from trl.generation import vllm_generation
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["prepare_vllm"]
-
 
 def prepare_vllm(training: GRPOConfig, model: str) -> None:
     """Call it before the trainer is built: its engine will be one that a CPU can train with."""

@@ -26,11 +26,6 @@ from offleash.eval.files import write_whole
 from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
 from offleash.train.recipe.recipe_file import read_recipe_file
 
-__all__ = [
-    *("LAB_MODEL", "Recipe", "RunConfig"),
-    *("find_recipe", "flag_name", "load_recipe", "load_recipe_elsewhere", "resolved", "save_resolved"),
-]
-
 LAB_MODEL = "lab"
 RECIPES = Path(offleash.recipes.__path__[0])
 CADENCE = ("max_steps", "monitor_every", "save_steps", "warmup_steps")

@@ -13,8 +13,6 @@ import yaml
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import find_explorer, fit_explorer_arguments
 
-__all__ = ["explorer_mapping", "take_explorers"]
-
 FLAG = "--explorer"
 
 

@@ -8,8 +8,6 @@ import yaml
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["read_recipe_file"]
-
 
 class _UniqueLoader(yaml.SafeLoader):
     """YAML keeps the last of two equal keys in silence; a recipe that says a thing twice is refused instead."""

@@ -23,11 +23,6 @@ from offleash.train.preflight.precision import precision
 from offleash.train.recipe.config import LAB_MODEL, Recipe, resolved
 from offleash.train.recipe.explorer_flags import explorer_mapping
 
-__all__ = [
-    *("RESOLVED", "Change", "Launch", "changes", "launch_changes", "launch_of", "read_launch", "require_same_launch"),
-    *("require_unchanged", "save_launch"),
-]
-
 RESOLVED = "recipe.yaml"
 LAUNCH = "launch.json"
 """Beside the recipe: what it does not say of a run."""

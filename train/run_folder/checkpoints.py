@@ -13,8 +13,6 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["checkpoints", "export_final", "last_whole_checkpoint", "remove_torn", "require_resumable", "trainer_state"]
-
 _NAME = re.compile(r"checkpoint-(\d+)")
 TRAINING_ONLY = (
     *("optimizer*", "scheduler*", "rng_state*", "trainer_state.json", "training_args.bin", "global_step*"),

@@ -29,8 +29,6 @@ from offleash.train.run_folder.checkpoints import (
     trainer_state,
 )
 
-__all__ = ["FINAL", "TENSORBOARD", "begin", "find_start", "why_ended"]
-
 FINAL = "final"
 TENSORBOARD = "tensorboard"
 

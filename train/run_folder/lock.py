@@ -6,8 +6,6 @@ from pathlib import Path
 
 from offleash.eval.errors import ConfigError
 
-__all__ = ["hold"]
-
 FILE = ".lock"
 
 

@@ -20,8 +20,6 @@ from offleash.train.variants.overlays import CONTROLS, PLAIN
 from offleash.train.variants.results import Measured, bounds
 from offleash.train.variants.significance import ALPHA, Difference, holm, mean_over_seeds, paired, welch
 
-__all__ = ["REFERENCES", "Analysis", "EarlyStop", "VariantResult", "Verdict", "analyse", "at_equal_pass", "rising"]
-
 PASS, NSCR = "pass_at_1", "nscr"
 REFERENCES = (PLAIN, "placebo", "low_lr")
 """A variant must be above each of them: plain, a bonus without meaning, and less learning."""

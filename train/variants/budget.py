@@ -19,8 +19,6 @@ from offleash.train.recipe.explorer_flags import explorer_mapping
 from offleash.train.run_folder.changes import RESOLVED
 from offleash.train.run_folder.checkpoints import last_whole_checkpoint
 
-__all__ = ["Budget", "base_samples", "read_budget"]
-
 DRAW_FROM_BASE = ("anchor", "seeding")
 
 

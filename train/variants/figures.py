@@ -19,8 +19,6 @@ from offleash.train.variants.analysis import Analysis, rising
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.results import METRICS, Sweep
 
-__all__ = ["image", "inline_svg", "pareto_figure", "pareto_front", "tradeoff_figure"]
-
 INK, SOFT, RULE, BASE, POLICY = "#1c2127", "#5a6572", "#d9dee4", "#b35900", "#1f5fa8"
 PAGE_COLOURS = {INK: "--ink", SOFT: "--soft", RULE: "--rule", BASE: "--base", POLICY: "--policy"}
 SVG = {"svg.fonttype": "none", "svg.hashsalt": "offleash", "font.family": "sans-serif"}

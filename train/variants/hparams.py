@@ -19,8 +19,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from offleash.train.variants.results import METRICS, Measured
 
-__all__ = ["write_hparams"]
-
 Setting = float | str | bool
 
 

@@ -13,8 +13,6 @@ import offleash.recipes
 from offleash.eval.errors import ConfigError
 from offleash.train.recipe.recipe_file import read_recipe_file
 
-__all__ = ["CONTROLS", "PLAIN", "Overlay", "find_overlays"]
-
 PLAIN = "plain"
 CONTROLS = (PLAIN, "high_beta", "high_lr", "low_lr", "placebo", "two_updates")
 TAKEN = ("base-pools", "tensorboard")

@@ -14,8 +14,6 @@ from offleash.train.explorers.inert import inert_settings, updates_per_rollout
 from offleash.train.recipe.config import Recipe, load_recipe_elsewhere, resolved
 from offleash.train.variants.overlays import CONTROLS, PLAIN
 
-__all__ = ["ANY_PROCESSES", "own_controls", "require_alike", "require_controls", "require_loadable"]
-
 ANY_PROCESSES = 40320
 """Stands for a number that only the launcher knows: TRL divides its batches by it, and so it is divisible by much."""
 

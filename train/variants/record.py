@@ -29,8 +29,6 @@ from offleash.train.variants.analysis import Analysis, VariantResult
 from offleash.train.variants.results import Sweep
 from offleash.train.variants.significance import CONFIDENCE, Difference
 
-__all__ = ["FORMAT", "json_report"]
-
 FORMAT = 1
 
 

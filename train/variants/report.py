@@ -12,8 +12,6 @@ from offleash.train.variants.figures import inline_svg, pareto_figure, tradeoff_
 from offleash.train.variants.results import Sweep
 from offleash.train.variants.tables import notes, summary, tables
 
-__all__ = ["html_report", "markdown_report", "text_report"]
-
 TITLE = "Exploration variants against plain and controls"
 
 

@@ -14,8 +14,6 @@ from offleash.train.run_folder.folder import FINAL
 from offleash.train.variants.budget import read_budget
 from offleash.train.variants.runs import Run, failure, reason
 
-__all__ = ["METRICS", "Measured", "Sweep", "bounds", "read_run", "read_sweep"]
-
 METRICS = {
     "pass_at_1": "pass@1",
     "nscr": "NSCR",

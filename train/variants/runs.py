@@ -23,11 +23,6 @@ from offleash.train.run_folder.folder import FINAL
 from offleash.train.variants.overlays import CONTROLS, Overlay
 from offleash.train.variants.preflight import own_controls, require_alike, require_controls, require_loadable
 
-__all__ = [
-    *("BASE_POOLS", "Run", "asked_of", "drop_bars", "failure", "left_out", "plan", "reason", "record_failure"),
-    *("record_start", "require_unchanged", "tried"),
-]
-
 ASKED, LOG, FAILED = "asked.json", "log.txt", "failed.json"
 BASE_POOLS = "base-pools"
 BAR = re.compile(r"\d+%\|")

@@ -19,8 +19,6 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.stats.beta import beta_cdf
 from offleash.eval.stats.intervals import Estimate
 
-__all__ = ["ALPHA", "CONFIDENCE", "Difference", "holm", "mean_over_seeds", "paired", "t_quantile", "two_sided", "welch"]
-
 CONFIDENCE = 0.95
 ALPHA = 0.05
 

@@ -23,8 +23,6 @@ from offleash.train.run_folder.lock import hold
 from offleash.train.variants.results import read_run
 from offleash.train.variants.runs import Run, drop_bars, record_failure, record_start, require_unchanged
 
-__all__ = ["ONE_PROCESS", "run_sweep"]
-
 ONE_PROCESS = (sys.executable,)
 """What stands before `-m offleash.train`: for one process the interpreter alone does what `accelerate launch` does."""
 LAST_LINES = 12

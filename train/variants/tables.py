@@ -11,8 +11,6 @@ from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.results import METRICS, Measured, Sweep
 from offleash.train.variants.significance import ALPHA, Difference, t_quantile
 
-__all__ = ["MEANINGS", "name_of", "notes", "summary", "tables"]
-
 LEADING = ("pass_at_1", "nscr", "srr", "ndr", "sds")
 PROBLEMS = ("problem_nscr", "problem_srr", "problem_ndr", "problem_sds")
 SAMPLES = ("pass_at_top", "distinct_correct", "answer_entropy", "token_entropy")

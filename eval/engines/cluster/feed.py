@@ -15,8 +15,6 @@ import ray
 from ray.data import Dataset, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-__all__ = ["Feed"]
-
 AT_ONCE = 256
 
 

@@ -25,8 +25,6 @@ from offleash.eval.engines.vllm_engine import QUEUED
 from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.sampling import Sampling
 
-__all__ = ["RayEngine", "import_ray"]
-
 GO_ON = "What was drawn before is kept, and the same command goes on"
 DEATHS = 4
 """Workers that may die without a single answer between, beyond all of them once: Ray itself would go on for ever."""

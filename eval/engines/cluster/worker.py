@@ -20,8 +20,6 @@ from offleash.eval.errors import ConfigError, EngineError, OffleashError
 from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.sampling import Sampling
 
-__all__ = ["Model", "Worker", "pack"]
-
 
 class Model(NamedTuple):
     """What a worker needs to find the driver's model, with folders in full, and to see that it is the same."""

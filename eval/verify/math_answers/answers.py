@@ -13,9 +13,7 @@ from fractions import Fraction
 
 from offleash.eval.verify.math_answers.expressions import Reading, possible_readings, read_equation
 from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, UNITS, normalise, unwrap_text
-from offleash.eval.verify.math_answers.shapes import CANONICAL, INFINITY, SYMBOL, Answer, number, understand
-
-__all__ = ["CANONICAL", "Answer", "answer_class", "class_given_gold", "compare", "is_clear", "understand"]
+from offleash.eval.verify.math_answers.shapes import INFINITY, SYMBOL, Answer, number, understand
 
 SHOWN = {"tuple": "({})", "closed": "[{}]", "left": "[{})", "right": "({}]", "set": "{{{}}}", "bare": "{{{}}}"}
 PROSE, MANY_WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}"), 4

@@ -20,8 +20,6 @@ from mpmath.ctx_mp import MPContext
 
 from offleash.eval.verify.math_answers.formulas import Choice, Node, Parser, TooLarge, Unreadable, variables
 
-__all__ = ["Reading", "fraction_key", "possible_readings", "read", "read_equation"]
-
 MAX_BITS = 1 << 13  # beyond it values are rounded to 60 digits
 WORKING_DIGITS, KEY_DIGITS, NOISE_DIGITS = 60, 20, 45
 POINTS = 4  # the last one negative

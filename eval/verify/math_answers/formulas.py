@@ -8,8 +8,6 @@ import re
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-__all__ = ["Choice", "Node", "Parser", "TooLarge", "Unreadable", "variables"]
-
 MAX_CHARS, MAX_DEPTH, MAX_DIGITS = 600, 40, 400
 
 FUNCTIONS = [

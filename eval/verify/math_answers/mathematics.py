@@ -16,9 +16,8 @@ from typing import Literal
 from offleash.eval.errors import ConfigError
 from offleash.eval.verify.math_answers import answers
 from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, normalise
+from offleash.eval.verify.math_answers.shapes import CANONICAL
 from offleash.eval.verify.sandbox.workers import Outcome, WorkerPool
-
-__all__ = ["Judgement", "MathVerifier", "over_the_caps"]
 
 MAX_CHARS, MAX_DEPTH, MAX_DIGITS, MAX_POWERS, MAX_ARGUMENT, MAX_COMMAS = 300, 12, 40, 8, 1000, 30
 RETRIES = 2  # a pair that failed this often keeps its status
@@ -121,7 +120,7 @@ def judge_here(gold: str, reply: str) -> bool | None:
     """The verdict where no computer algebra is needed, None where it is."""
     if normalise(gold) == normalise(reply) and normalise(gold):
         return True
-    if answers.CANONICAL.fullmatch(reply.strip()) or not normalise(reply):
+    if CANONICAL.fullmatch(reply.strip()) or not normalise(reply):
         return False  # a class is our notation, not an answer
     verdict = answers.compare(gold, reply)
     return False if verdict is None and over_the_caps(normalise(reply)) else verdict

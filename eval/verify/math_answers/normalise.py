@@ -5,8 +5,6 @@ idempotent.
 import functools
 import re
 
-__all__ = ["MAX_ANSWER_CHARS", "UNITS", "normalise", "split_unit", "unwrap_text"]
-
 MAX_ANSWER_CHARS = 2000
 MAX_UNIT_CHARS = 200
 

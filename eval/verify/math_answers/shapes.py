@@ -15,8 +15,6 @@ from typing import Literal
 from offleash.eval.verify.math_answers.expressions import Reading, fraction_key, read
 from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, normalise, split_unit, unwrap_text
 
-__all__ = ["CANONICAL", "Answer", "number", "understand"]
-
 Kind = Literal[
     "leaf", "words", "bare", "set", "tuple", "closed", "left", "right", "union", "matrix", "equation", "relation"
 ]

@@ -11,8 +11,6 @@ from typing import Any
 
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
-__all__ = ["judge"]
-
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 RELATIVE = 2e-5
 

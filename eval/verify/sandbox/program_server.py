@@ -14,8 +14,6 @@ import sys
 import types
 from typing import Any
 
-__all__ = ["Opaque", "decode", "encode", "read_message", "write_message"]
-
 MAX_MESSAGE = 16 << 20
 MAX_DEPTH = 60
 CONTAINERS: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}

@@ -19,8 +19,6 @@ from offleash.eval.verify.sandbox import sandbox
 from offleash.eval.verify.sandbox.sandbox import Limits
 from offleash.eval.verify.sandbox.workers import Outcome, WorkerPool
 
-__all__ = ["MAX_PROGRAM", "Case", "ProgramVerifier", "Suite"]
-
 MAX_PROGRAM = 200_000
 
 

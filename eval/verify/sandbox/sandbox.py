@@ -30,17 +30,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = [
-    "SCRATCH",
-    "Limits",
-    "SandboxError",
-    "interpreter_paths",
-    "kill_and_reap",
-    "set_limits",
-    "spawn",
-    "unavailable",
-]
-
 SCRATCH = (
     "/scratch"  # where the writable folder appears inside; /tmp leads there as well, if nothing else is shown in it
 )

@@ -23,8 +23,6 @@ from typing import Any
 from offleash.eval.verify.sandbox import program_server, sandbox
 from offleash.eval.verify.sandbox.program_server import decode, encode
 
-__all__ = ["judge", "same_output"]
-
 SERVER = Path(program_server.__file__).read_text(encoding="utf-8")
 PYTHON = os.path.realpath(sys.executable)
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}

@@ -30,8 +30,6 @@ from typing import Any, Literal
 from offleash.eval.errors import VerifyError
 from offleash.eval.verify.sandbox import sandbox, zygote
 
-__all__ = ["Outcome", "WorkerPool"]
-
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "TZ")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 MAX_REPLY = 16 << 20

@@ -25,8 +25,6 @@ from typing import Any
 
 from offleash.eval.verify.sandbox import sandbox
 
-__all__ = ["MAX_FRAME", "main", "pack"]
-
 MAX_FRAME = 64 << 20
 ORPHAN_CHECK_SECONDS = 2.0
 

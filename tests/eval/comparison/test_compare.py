@@ -11,11 +11,16 @@ import numpy as np
 import pytest
 
 from offleash.eval.comparison.align import Reader, pair
-from offleash.eval.comparison.compare import Settings, compare, find_policies, find_side
+from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.examples import cut_text, prompt_text
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, Support
+from offleash.eval.comparison.scopes import Settings
+from offleash.eval.comparison.sides import find_policies, find_side
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.store import Sample
 from offleash.eval.pool.tally import tally
 from offleash.eval.problem import Problem
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected

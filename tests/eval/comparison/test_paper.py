@@ -13,7 +13,9 @@ from offleash.eval.commands.sample_options import parser
 from offleash.eval.commands.score_options import parser as score_parser
 from offleash.eval.comparison.paper import find_pair, load_pair, pair_names
 from offleash.eval.errors import ConfigError
-from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
 from offleash.eval.report.paper import published_warnings
 from offleash.eval.stats.support import Dynamics

@@ -18,7 +18,8 @@ import httpx
 import numpy as np
 import pytest
 
-from offleash.eval.engines import Request, load_engine
+from offleash.eval.engines import load_engine
+from offleash.eval.engines.base import Request
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.openai_engine import OpenAIEngine, served_model
 from offleash.eval.errors import ConfigError, EngineError

@@ -12,17 +12,21 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from offleash.eval.engines import ModelSource, Request, load_engine
-from offleash.eval.engines.model import resolve_model
+from offleash.eval.engines import load_engine
+from offleash.eval.engines.base import Request
+from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.transformers_engine import TransformersEngine
 from offleash.eval.errors import ConfigError
+from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.fill import draw
-from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.problem import Problem
 from offleash.eval.sampling import Sampling
 from offleash.eval.scoring.exact import exact_units
 from offleash.eval.scoring.teacher_forcing import score
-from offleash.eval.tasks import Problem, load_task
+from offleash.eval.tasks import load_task
 
 K = 256
 LENGTH = 20

@@ -16,8 +16,9 @@ import pytest
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
-from offleash.eval.engines import ModelSource, Request, load_engine
-from offleash.eval.engines.model import resolve_model
+from offleash.eval.engines import load_engine
+from offleash.eval.engines.base import Request
+from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling

@@ -11,10 +11,12 @@ import pytest
 
 from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.errors import ConfigError, EngineError, PoolError, VerifyError
+from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.blocks import Block, Ledger, round_ends
 from offleash.eval.pool.fill import PATIENCE, draw
-from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.repeats import Coins, block_log_chance
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Sampling, block_seed
 from offleash.eval.stats.stopping import stopped_pass_at_k

@@ -18,7 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from offleash.eval.errors import PoolError
-from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.store import Sample
 from offleash.eval.problem import Problem
 
 PROBLEMS = [Problem(f"p{i}", f"{i} + {i} =", str(2 * i), {"level": i}) for i in range(5)]

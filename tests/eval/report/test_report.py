@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offleash.eval.comparison.compare import Settings, compare, find_policies, find_side
+from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.result import Comparison
-from offleash.eval.comparison.scopes import ROWS
-from offleash.eval.pool.pool import Pool, PoolSpec, problems_fingerprint
+from offleash.eval.comparison.scopes import ROWS, Settings
+from offleash.eval.comparison.sides import find_policies, find_side
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
-from offleash.eval.report import FORMATS, html_report, json_report, latex_report, markdown_report, text_report
+from offleash.eval.report import FORMATS
+from offleash.eval.report.latex import latex_report
+from offleash.eval.report.markdown import markdown_report
 from offleash.eval.report.numbers import estimate, number, p_value, share
+from offleash.eval.report.page import html_report
 from offleash.eval.report.plots import Line, Mark, chart, nice_ticks
+from offleash.eval.report.record import json_report
 from offleash.eval.report.sanitize import html_text, latex_text, markdown_code, markdown_text, one_line, visible
+from offleash.eval.report.text import text_report
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
 from offleash.train.cli import main

@@ -15,13 +15,18 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from offleash.eval.comparison.compare import Settings, compare, find_policies, find_side
+from offleash.eval.comparison.compare import compare
+from offleash.eval.comparison.scopes import Settings
+from offleash.eval.comparison.sides import find_policies, find_side
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.pool.pool import Pool, PoolSpec, Sample, problems_fingerprint
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.store import Sample
 from offleash.eval.problem import Problem
-from offleash.eval.report import text_report
+from offleash.eval.report.text import text_report
 from offleash.eval.scoring import pool_scores as score_pool
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
 from offleash.eval.scoring.summary import summarise

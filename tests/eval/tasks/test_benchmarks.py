@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks import TASKS, Problem, load_task
+from offleash.eval.problem import Problem
+from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.code_tasks import decode_cases, program_in
 from offleash.eval.tasks.text_tasks import JudgedAnswers

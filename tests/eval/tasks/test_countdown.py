@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks import Problem, load_task
+from offleash.eval.problem import Problem
+from offleash.eval.tasks import load_task
 from offleash.eval.tasks.countdown import SPLITS, Countdown, canonical, parse
 from offleash.train.cli import main
 

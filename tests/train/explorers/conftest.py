@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from offleash.train.explorers import Rollouts, Tokens
+from offleash.train.explorers.base import Rollouts, Tokens
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers import Explorer, load_explorers
+from offleash.train.explorers import load_explorers
+from offleash.train.explorers.base import Explorer
 from offleash.train.explorers.chain import require_chain
 from offleash.train.trainer import ExploringTrainer, normalised
 

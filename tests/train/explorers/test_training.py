@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers import EXPLORERS, Explorer, find_explorer, load_explorers
+from offleash.train.explorers import EXPLORERS, find_explorer, load_explorers
+from offleash.train.explorers.base import Explorer
 from offleash.train.trainer import normalised
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers import Explorer, load_explorers
+from offleash.train.explorers import load_explorers
+from offleash.train.explorers.base import Explorer
 from offleash.train.recipe.config import load_recipe
 from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from offleash.eval.engines import Request
+from offleash.eval.engines.base import Request
 from offleash.eval.engines.cluster.ray_engine import RayEngine
 from offleash.eval.engines.cluster.worker import Model
 from offleash.eval.engines.model import ModelSource, resolve_model

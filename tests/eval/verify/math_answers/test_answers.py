@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from offleash.eval.verify.math_answers.answers import answer_class, class_given_gold, compare, understand
+from offleash.eval.verify.math_answers.answers import answer_class, class_given_gold, compare
+from offleash.eval.verify.math_answers.shapes import understand
 
 CLASSES = [
     ["0.5", "1/2", "\\frac12", ".50", "\\frac{1}{2}", "50\\%", "$\\frac{1}{2}$", "\\dfrac{2}{4}", "x = 0.5",
