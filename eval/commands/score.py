@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from offleash.eval.commands.sample import LIBRARIES, is_url, json_option
+from offleash.eval.commands.options import json_option
 from offleash.eval.commands.score_options import parser
-from offleash.eval.engines.base import library_versions
-from offleash.eval.engines.model import ModelSource, resolve_model
+from offleash.eval.engines.base import LIBRARIES, library_versions
+from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.files import write_whole

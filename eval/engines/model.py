@@ -79,6 +79,11 @@ def resolve_model(
     )
 
 
+def is_url(model: str) -> bool:
+    """Whether a model's name is the address of a server."""
+    return model.startswith(("http://", "https://"))
+
+
 def load_tokenizer(place: str, revision: str | None = None) -> Any:
     return _read("tokenizer", place, revision)
 
