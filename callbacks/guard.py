@@ -17,7 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks.support import SupportCallback
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -124,7 +124,7 @@ class SupportGuard(TrainerCallback):
             assert args.output_dir is not None
             record = {"rule": rule.text, "metric": rule.tag, "value": value, "step": state.global_step}
             record["checkpoint"] = f"checkpoint-{state.global_step}"
-            write_whole(Path(args.output_dir) / name, json.dumps(record, indent=1).encode())
+            write_atomic(Path(args.output_dir) / name, json.dumps(record, indent=1).encode())
 
     def _say(self, message: str, state: TrainerState) -> None:
         self.said.append(message)

@@ -28,7 +28,7 @@ from offleash.callbacks.tensorboard import custom_layout, lost_and_gained_table,
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.comparison.changes import changes
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, VerifyError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
@@ -164,7 +164,7 @@ class SupportCallback(TrainerCallback):
         """Save and show, on the main process. An observer may fail and must not stop a run, but it says so."""
         metrics = self.history[step]
         try:
-            write_whole(self.folder / HISTORY, json.dumps(self._record(), indent=1).encode())
+            write_atomic(self.folder / HISTORY, json.dumps(self._record(), indent=1).encode())
             base = {base_tag(tag): value for tag, value in self.base_metrics.items() if tag != "monitor/kl_base_k1"}
             self.trackers.scalars({**metrics, **base}, step)
             if (writer := self.trackers.tensorboard) is not None:

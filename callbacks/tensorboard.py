@@ -1,6 +1,5 @@
 """TensorBoard: names of our own, a page that opens on the picture that matters, and no event twice after a resume."""
 
-import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 from offleash.callbacks.metrics import base_tag
 from offleash.eval.comparison.changes import Change
+from offleash.eval.files import remove_leftovers, write_atomic
 
 START_TAGS = {"args/text_summary", "model_config/text_summary", "custom_scalars__config__"}
 MARKS = frozenset("&<>\"'\\`*_{}[]()#+-!|~")
@@ -88,20 +88,13 @@ def trim_events(folder: Path, last_step: int) -> int:
     anew (configuration texts, the layout) is dropped as well.
     """
     dropped = 0
+    remove_leftovers(folder)
     for path in sorted(folder.rglob("events.out.tfevents.*")):
-        if path.suffix == ".tmp":
-            path.unlink()
-            continue
         frames = list(_frames(path.read_bytes()))
         kept = [frame for event, frame in frames if _stays(event, last_step)]
         if len(kept) == len(frames):
             continue
-        temporary = path.with_name(path.name + ".tmp")
-        with temporary.open("wb") as file:
-            file.writelines(kept)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_atomic(path, b"".join(kept))
         dropped += len(frames) - len(kept)
     return dropped
 
@@ -113,7 +106,7 @@ def _stays(event: Event, last_step: int) -> bool:
 
 
 def _frames(data: bytes) -> Iterator[tuple[Event, bytes]]:
-    """The whole records of an event file, each with its framing (length, crc, event, crc); a torn last one is left."""
+    """The records of an event file with their framing (length, crc, event, crc); an incomplete last one is left out."""
     at = 0
     while at + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, at)

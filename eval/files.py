@@ -1,4 +1,4 @@
-"""Files that exist whole or not at all: written under a hidden name, flushed to disk, then renamed into place.
+"""Files and folders that are complete or absent: written under a hidden name, flushed to disk, then renamed into place.
 
 A writer killed at any moment leaves at most a hidden temporary file, which no reader looks at.
 """
@@ -6,9 +6,11 @@ A writer killed at any moment leaves at most a hidden temporary file, which no r
 import contextlib
 import os
 import re
+import shutil
 import socket
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from offleash.eval.errors import PoolError
@@ -17,31 +19,37 @@ _MINUTE, _DAY = 60.0, 86_400.0
 _TEMP = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
 
 
-def write_whole(path: Path, data: bytes | memoryview) -> None:
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A hidden name beside `path` for a file or a folder: renamed to `path` at the end, removed if the body raises."""
+    temp = path.with_name(f".{uuid.uuid4().hex}.{os.getpid()}.{socket.gethostname()}.tmp")
+    try:
+        yield temp
+        temp.replace(path)
+        _flush_folder(path.parent)
+    finally:
+        _remove(temp)
+
+
+def write_atomic(path: Path, data: bytes | memoryview) -> None:
     """Write `data` to `path`, replacing what was there. On any failure nothing is left behind.
 
     Raises PoolError (one line) for a full disk, a missing permission and the like.
     """
-    temp = path.with_name(f".{uuid.uuid4().hex}.{os.getpid()}.{socket.gethostname()}.tmp")
     try:
-        with temp.open("xb") as file:
+        with atomic_path(path) as temp, temp.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temp.replace(path)
-        _flush_folder(path.parent)
     except OSError as error:
         reason = error.strerror or str(error)
         raise PoolError(f"cannot write {path}: {reason}; make room or choose another folder, then resume") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temp.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of writers that are gone; several may be writing here, on this machine and others.
+    """Remove what dead writers left behind. Others may be writing here, on this machine or another one.
 
-    Gone means: a process of this machine that no longer runs and has not written for a minute (machines in containers
+    Dead means: a process of this machine that no longer runs and has not written for a minute (machines in containers
     can share a name, so a process number alone proves nothing), or nobody has written for a day.
     """
     for path in folder.glob(".*.tmp"):
@@ -51,7 +59,15 @@ def remove_leftovers(folder: Path) -> None:
         with contextlib.suppress(OSError):
             age = time.time() - path.stat().st_mtime
             if age > _DAY or (age > _MINUTE and _is_gone(int(writer["pid"]), writer["host"])):
-                path.unlink(missing_ok=True)
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _is_gone(pid: int, host: str) -> bool:

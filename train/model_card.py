@@ -14,7 +14,7 @@ from typing import Any
 
 from offleash.callbacks.summary import HISTORY
 from offleash.callbacks.tensorboard import pass_at_k_figure
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.eval.report.numbers import number, p_words
 from offleash.eval.report.sanitize import markdown_text, one_line
 from offleash.eval.stats.passk import powers_of_two
@@ -39,7 +39,7 @@ def base_name(model: str) -> str:
 def name_base(folder: Path, model: str) -> None:
     card = (folder / CARD).read_text()
     if NO_NAME in card:
-        write_whole(folder / CARD, card.replace(NO_NAME, _name(model)).encode())
+        write_atomic(folder / CARD, card.replace(NO_NAME, _name(model)).encode())
 
 
 def add_support(folder: Path, task: str, model: str) -> None:
@@ -48,10 +48,10 @@ def add_support(folder: Path, task: str, model: str) -> None:
     if not history.exists():
         return
     record = json.loads(history.read_text())
-    write_whole(folder / FIGURE, _figure(record))
+    write_atomic(folder / FIGURE, _figure(record))
     before, heading, after = (folder / CARD).read_text().partition(PLACE)
     section = support_section(record, task, model)
-    write_whole(folder / CARD, f"{before.rstrip()}\n\n{section}\n{heading}{after}".encode())
+    write_atomic(folder / CARD, f"{before.rstrip()}\n\n{section}\n{heading}{after}".encode())
 
 
 def copy_card(folder: Path, target: Path) -> None:

@@ -19,7 +19,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id, nanstd
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
 from offleash.train.explorers.chain import overrides, require_chain
@@ -287,7 +287,7 @@ class ExploringTrainer(GRPOTrainer):
         if self.use_adaptive_entropy and self.accelerator.is_main_process:
             # TRL writes this file too, but after the state that says "whole".
             state = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
-            write_whole(folder / "entropy_ctrl_state.json", json.dumps(state).encode())
+            write_atomic(folder / "entropy_ctrl_state.json", json.dumps(state).encode())
         super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:

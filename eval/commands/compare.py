@@ -34,7 +34,7 @@ from offleash.eval.comparison.paper import find_pair
 from offleash.eval.comparison.scopes import Settings
 from offleash.eval.comparison.sides import Side, find_policies, find_side
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.eval.report import FORMATS
 from offleash.eval.report.paper import published_tables, published_warnings
 from offleash.eval.report.tables import Table
@@ -68,7 +68,7 @@ def main(words: list[str]) -> int:
     for warning in comparison.warnings:
         print(f"offleash: WARNING: {warning}", file=sys.stderr)
     for name, path in files.items():
-        write_whole(path, FORMATS[name](comparison, beside).encode("utf-8", "replace"))
+        write_atomic(path, FORMATS[name](comparison, beside).encode("utf-8", "replace"))
         note(f"wrote {path}")
     width = max(80, shutil.get_terminal_size((118, 40)).columns)
     sys.stdout.write(text_report(comparison, width))

@@ -10,7 +10,6 @@ so that what is read back can be compared with its origin.
 
 import argparse
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.files import atomic_path
 from offleash.eval.pool.pool import Pool
 
 SCHEMA = pa.schema(
@@ -58,25 +58,18 @@ def main(words: list[str]) -> int:
 
 
 def export_samples(pool: Pool, to: Path, *, prompts: bool = True) -> int:
-    """Write the samples and return how many; the target appears whole, or not at all."""
+    """Write the samples and return how many; the target appears complete, or not at all."""
     if to.exists():
         raise ConfigError(f"{to} exists: choose another name")
     if to.suffix not in ("", ".jsonl", ".parquet"):
         raise ConfigError(f"{to}: a file ends in .jsonl or .parquet; a name without an ending becomes a dataset folder")
-    making = to.with_name(f".{to.name}.{os.getpid()}.exporting")
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         writer = {".jsonl": write_jsonl, ".parquet": write_parquet}.get(to.suffix, write_dataset)
-        rows = writer(pool, making, prompts)
-        making.replace(to)
+        with atomic_path(to) as temporary:
+            return writer(pool, temporary, prompts)
     except OSError as error:
         raise PoolError(f"cannot write {to}: {error.strerror or error}") from error
-    finally:
-        if making.is_dir():
-            shutil.rmtree(making, ignore_errors=True)
-        else:
-            making.unlink(missing_ok=True)
-    return rows
 
 
 def tables(pool: Pool, prompts: bool) -> Iterator[pa.Table]:

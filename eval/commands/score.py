@@ -19,7 +19,7 @@ from offleash.eval.engines.base import LIBRARIES, library_versions
 from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Problem
 from offleash.eval.report.numbers import estimate, number
@@ -245,7 +245,7 @@ def _score_traces(options: argparse.Namespace, sources: list[ModelSource]) -> in
         print(f"offleash: WARNING: {text}", file=sys.stderr)
     for path, write in ((options.json, json_report), (options.markdown, markdown_report)):
         if path is not None:
-            write_whole(path, write(results, options.temperature).encode("utf-8", "replace"))
+            write_atomic(path, write(results, options.temperature).encode("utf-8", "replace"))
     width = max(80, shutil.get_terminal_size((118, 40)).columns)
     sys.stdout.write(text_report(results, options.temperature, width))
     return 0

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import remove_leftovers, write_whole
+from offleash.eval.files import remove_leftovers, write_atomic
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.counts import AnswerCounts, Hits, count_answers, count_hits
 from offleash.eval.pool.problem_file import Answers, read_problems, write_problems
@@ -217,7 +217,7 @@ def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: An
     write_problems(folder / "problems.parquet", problems, [None] * len(problems) if answers is None else answers)
     spec = replace(spec, created=spec.created or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
     content = {"format": FORMAT, "fingerprint": spec.fingerprint(), "spec": spec.to_json()}
-    write_whole(folder / "pool.json", json.dumps(content, indent=2).encode())
+    write_atomic(folder / "pool.json", json.dumps(content, indent=2).encode())
     return True
 
 

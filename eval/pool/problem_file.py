@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem
 
@@ -40,7 +40,7 @@ def write_problems(path: Path, problems: Sequence[Problem], answers: Answers) ->
     rows = [_row(problem, listed) for problem, listed in zip(problems, answers, strict=True)]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), sink, compression="zstd", write_page_checksum=True)
-    write_whole(path, memoryview(sink.getvalue()))
+    write_atomic(path, memoryview(sink.getvalue()))
 
 
 def _row(problem: Problem, answers: Sequence[str] | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.eval.problem import Status
 
 _CODES = pa.dictionary(pa.int32(), pa.string())
@@ -136,7 +136,7 @@ def write_part(folder: Path, table: pa.Table, spec: str) -> Path:
     table = table.replace_schema_metadata({_SPEC_KEY: spec.encode()})
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     path = folder / f"samples-{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet"
-    write_whole(path, memoryview(sink.getvalue()))
+    write_atomic(path, memoryview(sink.getvalue()))
     return path
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import remove_leftovers, write_whole
+from offleash.eval.files import remove_leftovers, write_atomic
 from offleash.eval.fingerprint import canonical_json
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.scan import Draws, Seen
@@ -138,7 +138,7 @@ class ScoreFolder:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
         part = f"scores-{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet"
-        write_whole(self.path / part, memoryview(sink.getvalue()))
+        write_atomic(self.path / part, memoryview(sink.getvalue()))
 
     def read(self) -> ScoreRows:
         """Every (problem, index) once: the first written counts."""
@@ -185,7 +185,7 @@ def _create(path: Path, spec: ScoreSpec) -> None:
         raise PoolError(f"cannot make {path}: {error.strerror}; scores are kept inside the pool") from error
     spec = replace(spec, created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
     content = {"format": FORMAT, "fingerprint": spec.fingerprint(), "spec": asdict(spec)}
-    write_whole(path / "score.json", json.dumps(content, indent=2).encode())
+    write_atomic(path / "score.json", json.dumps(content, indent=2).encode())
 
 
 def _read_spec(path: Path) -> ScoreSpec:

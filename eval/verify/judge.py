@@ -154,7 +154,7 @@ def letter_of(response: httpx.Response) -> Literal["A", "B", "C"] | None:
 
 
 class GradeFile:
-    """Grades by key in a JSON-lines file. Every line is written whole under a lock; a torn last line is ignored."""
+    """Grades by key in a JSON-lines file. Lines are appended under a lock; an incomplete last line is ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -168,10 +168,11 @@ class GradeFile:
         self.grades[key] = letter
         with self.path.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            torn = self._torn()
-            file.write((b"\n" if torn else b"") + json.dumps({"key": key, "grade": letter}).encode() + b"\n")
+            file.write(
+                (b"\n" if self._ends_mid_line() else b"") + json.dumps({"key": key, "grade": letter}).encode() + b"\n"
+            )
 
-    def _torn(self) -> bool:
+    def _ends_mid_line(self) -> bool:
         """Whether the file ends in the middle of a line, after a crash."""
         size = self.path.stat().st_size
         if size == 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.pool.pool import Pool
-from offleash.train.run_folder.checkpoints import last_whole_checkpoint
+from offleash.train.run_folder.checkpoints import last_complete_checkpoint
 
 STEPS = 7
 
@@ -58,7 +58,7 @@ def test_a_finished_run_is_not_trained_further_and_a_used_folder_is_not_overwrit
     assert ended.returncode == 0
     assert "has ended already" in ended.stdout
     assert "NSCR" in ended.stdout
-    assert last_whole_checkpoint(undisturbed).name == f"checkpoint-{STEPS}"
+    assert last_complete_checkpoint(undisturbed).name == f"checkpoint-{STEPS}"
     shutil.rmtree(undisturbed / "final")
     assert launch(undisturbed, max_steps=STEPS, resume="true").returncode == 0
     assert (undisturbed / "final" / "model.safetensors").exists()

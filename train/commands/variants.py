@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.train.variants.overlays import find_overlays
 
 if TYPE_CHECKING:
@@ -87,12 +87,12 @@ def _report(runs: list["Run"], options: argparse.Namespace) -> None:
         require_unchanged(run)
     out, sweep = options.out, read_sweep(runs)
     analysis = analyse(sweep.runs, options.margin, tried(runs, out), left_out(runs, out))
-    write_whole(out / "report.json", json_report(sweep, analysis).encode())
-    write_whole(out / "report.md", markdown_report(sweep, analysis).encode())
-    write_whole(out / "report.html", html_report(sweep, analysis).encode())
+    write_atomic(out / "report.json", json_report(sweep, analysis).encode())
+    write_atomic(out / "report.md", markdown_report(sweep, analysis).encode())
+    write_atomic(out / "report.html", html_report(sweep, analysis).encode())
     for name, figure in (("pareto", pareto_figure(sweep, analysis)), ("tradeoffs", tradeoff_figure(sweep, analysis))):
         for kind in ("png", "svg"):
-            write_whole(out / f"{name}.{kind}", image(figure, kind))
+            write_atomic(out / f"{name}.{kind}", image(figure, kind))
     write_hparams(out / "tensorboard", sweep.runs, {(run.overlay.name, run.seed): asked_of(run) for run in ended})
     sys.stdout.write(text_report(sweep, analysis, max(80, shutil.get_terminal_size((118, 40)).columns)))
     print(f"\nFiles: {out}/report.html, report.md, report.json, pareto.svg, tradeoffs.svg.  tensorboard --logdir {out}")

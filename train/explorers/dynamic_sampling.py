@@ -20,7 +20,7 @@ from trl import GRPOConfig
 
 from offleash.callbacks.guard import STOPPED
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explored, Explorer
 from offleash.train.explorers.inert import updates_per_rollout
 from offleash.train.explorers.joining import ITEMS, joined, rows_of
@@ -120,7 +120,7 @@ class DynamicSampling(Explorer):
     def _record_stop(self, step: int) -> None:
         rule = {"rule": f"budget of {self._most():g} rollouts", "metric": "explorer/rollouts", "value": self.rollouts}
         record = {**rule, "step": step, "checkpoint": f"checkpoint-{step}"}
-        write_whole(Path(self.trainer.args.output_dir) / STOPPED, json.dumps(record, indent=1).encode())
+        write_atomic(Path(self.trainer.args.output_dir) / STOPPED, json.dumps(record, indent=1).encode())
         print(f"offleash: stopped at step {step}: the budget is spent, {self.rollouts} rollouts were drawn", flush=True)
 
     def metrics(self) -> dict[str, float]:
@@ -128,7 +128,7 @@ class DynamicSampling(Explorer):
 
     def save(self, folder: Path) -> None:
         if self.trainer.accelerator.is_main_process:
-            write_whole(folder / FILE, json.dumps({"rollouts": self.rollouts}).encode())
+            write_atomic(folder / FILE, json.dumps({"rollouts": self.rollouts}).encode())
 
     def load(self, folder: Path) -> None:
         self.rollouts = json.loads((folder / FILE).read_text())["rollouts"]

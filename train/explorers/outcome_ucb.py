@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
 from offleash.train.explorers.ranges import require_not_negative, require_positive
 
@@ -46,7 +46,7 @@ class OutcomeUcb(Explorer):
 
     def save(self, folder: Path) -> None:
         if self.trainer.accelerator.is_main_process:
-            write_whole(folder / FILE, json.dumps(self.counts, sort_keys=True).encode())
+            write_atomic(folder / FILE, json.dumps(self.counts, sort_keys=True).encode())
 
     def load(self, folder: Path) -> None:
         self.counts = {p: Counter(counts) for p, counts in json.loads((folder / FILE).read_text()).items()}

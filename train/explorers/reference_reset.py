@@ -21,7 +21,7 @@ from trl import GRPOConfig
 from trl.trainer.callbacks import SyncRefModelCallback
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explorer, Rollouts
 from offleash.train.explorers.inert import updates_per_rollout
 
@@ -147,7 +147,7 @@ class ReferenceReset(Explorer):
                     save_file({name: p.detach().cpu().contiguous() for name, p in named.items()}, folder / WEIGHTS)
         if is_main:
             state = {"resets": self.resets, "stall": None if self.stall is None else asdict(self.stall)}
-            write_whole(folder / STATE, json.dumps(state).encode())
+            write_atomic(folder / STATE, json.dumps(state).encode())
 
     def load(self, folder: Path) -> None:
         state = json.loads((folder / STATE).read_text())

@@ -22,7 +22,7 @@ from trl import GRPOConfig, ModelConfig, TrlParser
 
 import offleash.recipes
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
 from offleash.train.recipe.recipe_file import read_recipe_file
 
@@ -203,7 +203,7 @@ def save_resolved(recipe: Recipe, path: Path) -> None:
     values = dict(sorted(resolved(recipe).items()))  # only the keys: explorers act in the order in which they stand
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text.encode())
+    write_atomic(path, text.encode())
 
 
 def _take(flag: str, args: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.train.explorers import find_explorer
 from offleash.train.preflight.launch import sharding
 from offleash.train.preflight.precision import precision
@@ -105,7 +105,7 @@ def read_launch(folder: Path) -> Launch:
 
 
 def save_launch(launch: Launch, folder: Path) -> None:
-    write_whole(folder / LAUNCH, (json.dumps(launch._asdict(), indent=2) + "\n").encode())
+    write_atomic(folder / LAUNCH, (json.dumps(launch._asdict(), indent=2) + "\n").encode())
 
 
 def launch_changes(now: Launch, folder: Path) -> list[Change]:

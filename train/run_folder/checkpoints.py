@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.files import atomic_path, remove_leftovers
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 TRAINING_ONLY = (
@@ -27,7 +28,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def trainer_state(checkpoint: Path) -> dict[str, Any] | None:
-    """The Trainer's state, None if the checkpoint is torn."""
+    """The Trainer's state, None if the checkpoint is incomplete."""
     try:
         state: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text())
     except (OSError, ValueError):
@@ -35,7 +36,7 @@ def trainer_state(checkpoint: Path) -> dict[str, Any] | None:
     return state
 
 
-def last_whole_checkpoint(folder: Path, processes: int | None = None) -> Path | None:
+def last_complete_checkpoint(folder: Path, processes: int | None = None) -> Path | None:
     """The last that was written to its end, by all of the run's processes where their number is known.
 
     If no checkpoint has the files of all, none of them was cut off by a kill (each node may have a disk of its own):
@@ -65,25 +66,24 @@ def require_resumable(checkpoint: Path, world_size: int, sharding: str = "none")
         )
 
 
-def remove_torn(folder: Path, processes: int | None = None) -> list[Path]:
+def remove_incomplete(folder: Path, processes: int | None = None) -> list[Path]:
     """Delete the checkpoints that were not written to their end; the Trainer would take them for whole."""
-    last = last_whole_checkpoint(folder, processes)
-    torn = [
+    last = last_complete_checkpoint(folder, processes)
+    incomplete = [
         path
         for path in checkpoints(folder)
         if trainer_state(path) is None or (last is not None and _step(path) > _step(last))
     ]
-    for path in torn:
+    for path in incomplete:
         shutil.rmtree(path)
-    return torn
+    return incomplete
 
 
 def export_final(checkpoint: Path, target: Path) -> None:
-    """The model of a checkpoint without what only training needs; whole or not at all."""
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    shutil.copytree(checkpoint, temporary, ignore=shutil.ignore_patterns(*TRAINING_ONLY))
-    temporary.replace(target)
+    """The model of a checkpoint without what only training needs, written atomically."""
+    remove_leftovers(target.parent)
+    with atomic_path(target) as temporary:
+        shutil.copytree(checkpoint, temporary, ignore=shutil.ignore_patterns(*TRAINING_ONLY))
 
 
 def _step(path: Path) -> int:

@@ -23,8 +23,8 @@ from offleash.train.run_folder.changes import (
 )
 from offleash.train.run_folder.checkpoints import (
     checkpoints,
-    last_whole_checkpoint,
-    remove_torn,
+    last_complete_checkpoint,
+    remove_incomplete,
     require_resumable,
     trainer_state,
 )
@@ -42,7 +42,7 @@ def find_start(recipe: Recipe, folder: Path) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot use the output_dir {folder}: {error.strerror}") from error
-    checkpoint = last_whole_checkpoint(folder, read_launch(folder).processes)
+    checkpoint = last_complete_checkpoint(folder, read_launch(folder).processes)
     if checkpoint is not None and not why_ended(folder, checkpoint, recipe.training):
         require_same_launch(recipe, folder)
         require_resumable(checkpoint, recipe.training.world_size, sharding(recipe.training))
@@ -59,8 +59,8 @@ def begin(recipe: Recipe, folder: Path, checkpoint: Path | None, train_problems:
     launch = launch_of(recipe.training, train_problems)
     if checkpoint is not None:
         require_same_launch(recipe, folder, train_problems)
-    for torn in remove_torn(folder, read_launch(folder).processes):
-        print(f"offleash: {torn} was not written to its end and is removed", flush=True)
+    for incomplete in remove_incomplete(folder, read_launch(folder).processes):
+        print(f"offleash: {incomplete} is incomplete and is removed", flush=True)
     if recipe.run.resume:
         step = int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else -1
         dropped = trim_events(folder / TENSORBOARD, step)

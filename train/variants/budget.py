@@ -17,7 +17,7 @@ from offleash.train.explorers.dynamic_sampling import FILE as DRAWN
 from offleash.train.explorers.dynamic_sampling import rollouts
 from offleash.train.recipe.explorer_flags import explorer_mapping
 from offleash.train.run_folder.changes import RESOLVED
-from offleash.train.run_folder.checkpoints import last_whole_checkpoint
+from offleash.train.run_folder.checkpoints import last_complete_checkpoint
 
 DRAW_FROM_BASE = ("anchor", "seeding")
 
@@ -33,7 +33,7 @@ def read_budget(folder: Path, last_step: int) -> Budget:
         return Budget(None, 0)
     recipe = yaml.safe_load((folder / RESOLVED).read_text())
     drawn = None
-    if (checkpoint := last_whole_checkpoint(folder)) is not None:
+    if (checkpoint := last_complete_checkpoint(folder)) is not None:
         if (checkpoint / DRAWN).exists():  # dynamic sampling: as many as it took
             drawn = int(json.loads((checkpoint / DRAWN).read_text())["rollouts"])
         elif processes := len(list(checkpoint.glob("rng_state*.pth"))):

@@ -15,7 +15,7 @@ from typing import Any
 
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_whole
+from offleash.eval.files import write_atomic
 from offleash.train.recipe.config import flag_name
 from offleash.train.recipe.recipe_file import read_recipe_file
 from offleash.train.run_folder.checkpoints import checkpoints
@@ -123,11 +123,11 @@ def require_unchanged(run: Run) -> None:
 def record_start(run: Run) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
     (run.folder / FAILED).unlink(missing_ok=True)
-    write_whole(run.folder / ASKED, json.dumps(run.asked, indent=1).encode())
+    write_atomic(run.folder / ASKED, json.dumps(run.asked, indent=1).encode())
 
 
 def record_failure(run: Run, status: int, last_lines: Sequence[str]) -> None:
-    write_whole(run.folder / FAILED, json.dumps({"status": status, "last_lines": list(last_lines)}, indent=1).encode())
+    write_atomic(run.folder / FAILED, json.dumps({"status": status, "last_lines": list(last_lines)}, indent=1).encode())
 
 
 def asked_of(run: Run) -> dict[str, Any]:

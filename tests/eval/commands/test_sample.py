@@ -39,20 +39,20 @@ LIVES = textwrap.dedent(
     assert os.waitpid(life("whole"), 0)[1] == 0
     length = time.monotonic() - started
     rng = random.Random(int(sys.argv[3]))
-    pid = life("torn")
+    pid = life("incomplete")
     time.sleep(rng.uniform(0.2, 0.7) * length)
     os.kill(pid, signal.SIGINT)
     print("interrupted", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     died = 0
     while died < kills:
-        pid = life("torn")
+        pid = life("incomplete")
         time.sleep(rng.uniform(0.2, 0.7) * length)
         os.kill(pid, signal.SIGKILL)
         if os.waitpid(pid, 0)[1] != signal.SIGKILL:
             break  # it was done before
         died += 1
     print("killed", died)
-    assert os.waitpid(life("torn"), 0)[1] == 0
+    assert os.waitpid(life("incomplete"), 0)[1] == 0
     """
 )
 
@@ -74,11 +74,11 @@ def test_killed_again_and_again_a_run_ends_with_the_very_same_pool(tmp_path: Pat
     said = run_lives(tmp_path, kills=3, seed=random.randrange(10**6))
     assert "interrupted 130" in said
     assert int(said.split("killed ")[1].split()[0]) >= 1
-    whole, torn = Pool.open(tmp_path / "whole"), Pool.open(tmp_path / "torn")
-    assert torn.is_complete
-    assert torn.duplicates() == 0
+    whole, incomplete = Pool.open(tmp_path / "whole"), Pool.open(tmp_path / "incomplete")
+    assert incomplete.is_complete
+    assert incomplete.duplicates() == 0
     columns = ["problem_id", "index", "answer", "correct", "tokens", "logprob", "completion"]
-    assert torn.read(columns).to_pylist() == whole.read(columns).to_pylist()
+    assert incomplete.read(columns).to_pylist() == whole.read(columns).to_pylist()
 
 
 # The command

@@ -95,8 +95,8 @@ def test_half_a_character_in_a_trace_is_scored_as_a_pool_would_store_it(tmp_path
         {"prompt": [{"role": "user", "content": "3 4:7=\ud800"}], "completion": "3+4"},
     ]
     found = []
-    torn = json.dumps(rows)
-    for text in (torn, torn.replace("ud800", "ufffd").replace("udfff", "ufffd")):
+    incomplete = json.dumps(rows)
+    for text in (incomplete, incomplete.replace("ud800", "ufffd").replace("udfff", "ufffd")):
         file = write(tmp_path / "traces.jsonl", json.loads(text))
         assert main(["score", "--traces", str(file), "--model", "lab", "--json", str(tmp_path / "out")]) == 0
         found.append(json.loads((tmp_path / "out").read_text())["traces"][0]["models"][0]["perplexity"])
@@ -120,12 +120,12 @@ def test_a_pool_whose_samples_are_gone_is_not_called_complete(
 
 
 def test_a_model_that_lacks_a_tensor_is_not_scored(tmp_path: Path, other: Path, capsys: Any) -> None:
-    torn = tmp_path / "torn"
-    shutil.copytree(other, torn)
-    tensors = load_file(torn / "model.safetensors")
+    incomplete = tmp_path / "incomplete"
+    shutil.copytree(other, incomplete)
+    tensors = load_file(incomplete / "model.safetensors")
     del tensors["model.norm.weight"]
-    save_file(tensors, torn / "model.safetensors", {"format": "pt"})
-    assert main(["score", "--traces", str(write(tmp_path / "t.jsonl", ROWS)), "--model", str(torn)]) == 2
+    save_file(tensors, incomplete / "model.safetensors", {"format": "pt"})
+    assert main(["score", "--traces", str(write(tmp_path / "t.jsonl", ROWS)), "--model", str(incomplete)]) == 2
     assert "its files lack model.norm.weight" in capsys.readouterr().err
 
 

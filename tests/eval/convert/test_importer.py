@@ -113,7 +113,7 @@ def test_index_is_counted_per_problem_where_it_is_not_given(tmp_path: Path) -> N
 
 
 GARBAGE = [
-    ("{torn", "line 2 is no JSON"),
+    ("{incomplete", "line 2 is no JSON"),
     ("[1]", "line 2 is no JSON object"),
     ('"text"', "line 2 is no JSON object"),
     ({"completion": "x", "correct": True}, "line 2 has no problem_id"),
@@ -413,7 +413,7 @@ def test_an_exported_dataset_keeps_what_its_pool_was_drawn_with(tmp_path: Path) 
     told = Pool.open(tmp_path / "told").spec
     assert told.model == "other"
     assert told.differences(spec) == ["temperature: 1.0 -> 0.6", "top_k: 5 -> 0"]
-    (tmp_path / "set" / "pool.json").write_text("{torn")
+    (tmp_path / "set" / "pool.json").write_text("{incomplete")
     with pytest.raises(PoolError, match=r"pool\.json cannot be read .*export the pool again"):
         import_samples(tmp_path / "set", tmp_path / "no")
 

@@ -229,15 +229,15 @@ def sample(server: Server, folder: Path, *words: str) -> int:
 def test_partial_failures_are_resumed(server: Server, tmp_path: Path, capsys: Any) -> None:
     assert sample(server, tmp_path / "steady") == 0
     server.behave = lambda call, body: (500, b"") if call % 5 == 0 or body["seed"] % 4 == 1 else None
-    assert sample(server, tmp_path / "torn") == 2
+    assert sample(server, tmp_path / "incomplete") == 2
     assert "requests failed (HTTP 500: ); the others are kept" in capsys.readouterr().err
-    torn = Pool.open(tmp_path / "torn")
-    assert 0 < torn.read(["index"]).num_rows < 160
+    incomplete = Pool.open(tmp_path / "incomplete")
+    assert 0 < incomplete.read(["index"]).num_rows < 160
     server.behave = lambda call, body: None
-    assert sample(server, tmp_path / "torn") == 0
+    assert sample(server, tmp_path / "incomplete") == 0
     columns = ["problem_id", "index", "completion"]
-    assert torn.read(columns).to_pylist() == Pool.open(tmp_path / "steady").read(columns).to_pylist()
-    assert torn.duplicates() == 0
+    assert incomplete.read(columns).to_pylist() == Pool.open(tmp_path / "steady").read(columns).to_pylist()
+    assert incomplete.duplicates() == 0
 
 
 def test_without_a_tokenizer_the_length_must_be_given(server: Server, tmp_path: Path, capsys: Any) -> None:

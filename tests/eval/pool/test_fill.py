@@ -227,13 +227,13 @@ class Broken(CoinEngine):
 @pytest.mark.parametrize("successes", [None, 3])
 def test_requests_that_fail_are_reported_and_drawn_later(tmp_path: Path, successes: int | None) -> None:
     task = Coin(20)
-    good, torn = (make_pool(tmp_path / name, task, 64, successes) for name in ("good", "torn"))
+    good, incomplete = (make_pool(tmp_path / name, task, 64, successes) for name in ("good", "incomplete"))
     fill(good, task, CoinEngine(shuffled=True))
     with pytest.raises(EngineError, match=r"2 of \d+ requests failed \(the server is gone\)"):
-        fill(torn, task, Broken({(1, 0), (2, 16)}, shuffled=True))
-    assert 0 < len(content(torn)) < len(content(good))
-    fill(torn, task, CoinEngine(shuffled=True))
-    assert content(torn) == content(good)
+        fill(incomplete, task, Broken({(1, 0), (2, 16)}, shuffled=True))
+    assert 0 < len(content(incomplete)) < len(content(good))
+    fill(incomplete, task, CoinEngine(shuffled=True))
+    assert content(incomplete) == content(good)
 
 
 def test_an_engine_that_always_fails_stops_the_run_soon(tmp_path: Path) -> None:

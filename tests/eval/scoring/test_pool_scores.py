@@ -289,10 +289,10 @@ def test_killed_and_continued_equals_undisturbed_to_the_last_bit(pools: Path, mo
     with monkeypatch.context() as patch:
         patch.setattr(ScoreFolder, "append", dies)
         with pytest.raises(Killed):
-            main(["score", str(pools / "base"), *line, "--name", "torn"])
-    assert len(scored(pools / "base", "torn").index_r) == 10
-    assert main(["score", str(pools / "base"), *line, "--name", "torn"]) == 0
-    assert by_draw(pools / "base", "torn") == by_draw(pools / "base", "whole")
+            main(["score", str(pools / "base"), *line, "--name", "incomplete"])
+    assert len(scored(pools / "base", "incomplete").index_r) == 10
+    assert main(["score", str(pools / "base"), *line, "--name", "incomplete"]) == 0
+    assert by_draw(pools / "base", "incomplete") == by_draw(pools / "base", "whole")
 
 
 KILL = """
@@ -322,10 +322,10 @@ def test_kill_9_between_writing_and_renaming_a_part_loses_only_that_part(
     monkeypatch.setattr(score_pool, "GROUP_ROWS", 5)
     assert main(["score", str(pools / "base"), "--model", "lab"]) == 0
     assert main(["score", str(pools / "base"), "--model", "lab", "--name", "whole"]) == 0
-    torn, whole = by_draw(pools / "base", "lab"), by_draw(pools / "base", "whole")
-    assert torn.keys() == whole.keys()
+    incomplete, whole = by_draw(pools / "base", "lab"), by_draw(pools / "base", "whole")
+    assert incomplete.keys() == whole.keys()
     for key, values in whole.items():
-        assert torn[key] == pytest.approx(values, rel=1e-6)
+        assert incomplete[key] == pytest.approx(values, rel=1e-6)
 
 
 def test_scores_made_otherwise_are_refused_naming_the_field(

@@ -450,9 +450,9 @@ def test_unverifiable_golds_are_named(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
-    (tmp_path / "torn.jsonl").write_text('{"problem": "?", "answer": "1"}\n{"problem": ')
-    with pytest.raises(ConfigError, match=r"torn.jsonl, line 2 is no JSON"):
-        load_task("aime2025", path=tmp_path / "torn.jsonl")
+    (tmp_path / "incomplete.jsonl").write_text('{"problem": "?", "answer": "1"}\n{"problem": ')
+    with pytest.raises(ConfigError, match=r"incomplete.jsonl, line 2 is no JSON"):
+        load_task("aime2025", path=tmp_path / "incomplete.jsonl")
     (tmp_path / "list.json").write_text("[1, 2]")
     with pytest.raises(ConfigError, match="every row must be a JSON object"):
         load_task("aime2025", path=tmp_path / "list.json")

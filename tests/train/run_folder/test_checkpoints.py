@@ -4,7 +4,12 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.train.run_folder.checkpoints import export_final, last_whole_checkpoint, remove_torn, require_resumable
+from offleash.train.run_folder.checkpoints import (
+    export_final,
+    last_complete_checkpoint,
+    remove_incomplete,
+    require_resumable,
+)
 
 
 def checkpoint(folder: Path, step: int, files: list[str], state: str = "{}") -> Path:
@@ -20,16 +25,16 @@ def checkpoint(folder: Path, step: int, files: list[str], state: str = "{}") -> 
 
 
 @pytest.mark.parametrize("state", ["", '{"global_step": 3', "\x00"])
-def test_the_last_whole_checkpoint_is_found_and_only_torn_ones_are_removed(tmp_path, state):
+def test_the_last_complete_checkpoint_is_found_and_only_torn_ones_are_removed(tmp_path, state):
     early = checkpoint(tmp_path, 3, ["rng_state.pth"])
     good = checkpoint(tmp_path, 20, ["rng_state.pth"])
-    torn = checkpoint(tmp_path, 100, ["rng_state.pth"], state)
+    incomplete = checkpoint(tmp_path, 100, ["rng_state.pth"], state)
     (tmp_path / "checkpoint-best").mkdir()
-    assert last_whole_checkpoint(tmp_path) == good
-    assert remove_torn(tmp_path) == [torn]
+    assert last_complete_checkpoint(tmp_path) == good
+    assert remove_incomplete(tmp_path) == [incomplete]
     assert early.exists()
     assert good.exists()
-    assert not torn.exists()
+    assert not incomplete.exists()
     assert (tmp_path / "checkpoint-best").exists()
 
 
@@ -60,32 +65,32 @@ def test_a_fitting_checkpoint_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [None, b"", b"PK\x03\x04 the beginning of a zip archive"])
-def test_a_checkpoint_without_the_random_state_of_every_process_is_torn(tmp_path, cut):
+def test_a_checkpoint_without_the_random_state_of_every_process_is_incomplete(tmp_path, cut):
     good = checkpoint(tmp_path, 2, ["rng_state_0.pth", "rng_state_1.pth"])
-    torn = checkpoint(tmp_path, 4, ["rng_state_0.pth"])
+    incomplete = checkpoint(tmp_path, 4, ["rng_state_0.pth"])
     if cut is not None:
-        (torn / "rng_state_1.pth").write_bytes(cut)
-    assert last_whole_checkpoint(tmp_path) == torn  # of a run whose number of processes is not known
-    assert last_whole_checkpoint(tmp_path, 2) == good
-    assert remove_torn(tmp_path, 2) == [torn]
-    assert last_whole_checkpoint(tmp_path, 2) == good
+        (incomplete / "rng_state_1.pth").write_bytes(cut)
+    assert last_complete_checkpoint(tmp_path) == incomplete  # of a run whose number of processes is not known
+    assert last_complete_checkpoint(tmp_path, 2) == good
+    assert remove_incomplete(tmp_path, 2) == [incomplete]
+    assert last_complete_checkpoint(tmp_path, 2) == good
 
 
-def test_where_no_checkpoint_has_all_random_states_none_is_taken_for_torn(tmp_path):
+def test_where_no_checkpoint_has_all_random_states_none_is_taken_for_incomplete(tmp_path):
     """As on nodes with disks of their own."""
     for step in (2, 4):
         last = checkpoint(tmp_path, step, ["rng_state_0.pth"])
-    assert last_whole_checkpoint(tmp_path, 2) == last
-    assert remove_torn(tmp_path, 2) == []
+    assert last_complete_checkpoint(tmp_path, 2) == last
+    assert remove_incomplete(tmp_path, 2) == []
     with pytest.raises(ConfigError, match="was written by 1 processes"):
         require_resumable(last, 2)
     model_only = checkpoint(tmp_path, 6, ["model.safetensors"])
-    assert last_whole_checkpoint(tmp_path, 2) == model_only
+    assert last_complete_checkpoint(tmp_path, 2) == model_only
 
 
 def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path):
-    assert last_whole_checkpoint(tmp_path) is None
-    assert last_whole_checkpoint(tmp_path / "missing") is None
+    assert last_complete_checkpoint(tmp_path) is None
+    assert last_complete_checkpoint(tmp_path / "missing") is None
 
 
 def test_the_final_model_leaves_training_state_behind(tmp_path):
