@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.beta import beta_cdf
 from offleash.eval.stats.intervals import Estimate, interval
 from offleash.eval.stats.support import CELLS, METRICS, metrics
 
@@ -28,8 +27,10 @@ def probability_above(hits_u: ArrayLike, n_u: ArrayLike, eps: float, prior: floa
         raise ConfigError("a unit's hits must lie between 0 and its draws")
     if not 0 <= eps < 1:
         raise ConfigError(f"eps must lie in [0, 1), got {eps}")
+    from scipy.special import betainc
+
     # The upper tail directly: 1 - cdf would round a small one to nothing.
-    return beta_cdf(n - hits + prior, hits + prior, 1 - eps)
+    return betainc(n - hits + prior, hits + prior, 1 - eps)
 
 
 def posterior_dynamics(

@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.beta import beta_cdf
 from offleash.eval.stats.noise import NoiseTest, excess_over
 from offleash.eval.stats.passk import all_fail
 
@@ -49,10 +48,12 @@ def expected_draws(rate: ArrayLike, successes: int, cap: int) -> Floats:
 
     Wald's identity: successes at the stop = rate x draws on average, and they are min(r, Binomial(cap, rate)).
     """
+    from scipy.special import betainc
+
     _check_plan(successes, cap)
     p = np.asarray(rate, dtype=np.float64)
     j = np.arange(1, min(successes, cap) + 1)
-    at_stop = beta_cdf(j, cap - j + 1, p[..., None]).sum(axis=-1)
+    at_stop = betainc(j, cap - j + 1, p[..., None]).sum(axis=-1)
     return np.divide(at_stop, p, out=np.full(p.shape, float(cap)), where=p > 0)
 
 

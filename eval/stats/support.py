@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.beta import beta_quantile
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
 Floats = NDArray[np.float64]
@@ -117,7 +116,9 @@ def floor_exact(k: int, confidence: float = 0.95, hits: int = 0) -> float:
         return 1.0
     if hits == 0:
         return -math.expm1(math.log1p(-confidence) / k)
-    return float(beta_quantile(hits + 1, k - hits, confidence))
+    from scipy.special import betaincinv
+
+    return float(betaincinv(hits + 1, k - hits, confidence))
 
 
 def dynamics_above(

@@ -218,15 +218,11 @@ def _early_stop(members: Sequence[Measured], plain: Sequence[Measured]) -> Early
 
 
 def rising(values: Sequence[float]) -> list[float]:
-    """The nearest curve that never falls, by least squares: neighbours that fall are pooled."""
-    blocks: list[tuple[float, int]] = []
-    for value in values:
-        mean, count = value, 1
-        while blocks and blocks[-1][0] >= mean:
-            before, many = blocks.pop()
-            mean, count = (before * many + mean * count) / (many + count), many + count
-        blocks.append((mean, count))
-    return [mean for mean, count in blocks for _ in range(count)]
+    """The closest curve that never falls, by least squares (isotonic regression)."""
+    from scipy.optimize import isotonic_regression
+
+    fitted: list[float] = isotonic_regression(values).x.tolist()
+    return fitted
 
 
 def _warnings(groups: Mapping[str, Sequence[Measured]]) -> list[str]:

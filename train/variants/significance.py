@@ -10,13 +10,10 @@ Holm 1979, "A simple sequentially rejective multiple test procedure".
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.beta import beta_cdf
 from offleash.eval.stats.intervals import Estimate
 
 CONFIDENCE = 0.95
@@ -57,21 +54,16 @@ class Difference:
 
 def two_sided(t: float, df: float) -> float:
     """P(|T| >= |t|) for Student's T with `df` degrees of freedom."""
-    return float(beta_cdf(df / 2, 0.5, df / (df + t * t)))
+    from scipy.special import betainc
+
+    return float(betainc(df / 2, 0.5, df / (df + t * t)))
 
 
-@lru_cache(maxsize=4096)
 def t_quantile(q: float, df: float) -> float:
-    """The q-quantile of Student's t, q > 1/2. Newton from the normal quantile, which lies below, never overshoots."""
-    t = NormalDist().inv_cdf(q)
-    log_scale = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
-    for _ in range(100):
-        density = math.exp(log_scale - (df + 1) / 2 * math.log1p(t * t / df))
-        step = (two_sided(t, df) / 2 - (1 - q)) / density
-        t += step
-        if abs(step) <= 1e-10 * t:
-            break
-    return t
+    """The q-quantile of Student's t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, q))
 
 
 def mean_over_seeds(values: Sequence[float], within: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:

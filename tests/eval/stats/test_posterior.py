@@ -1,4 +1,4 @@
-"""The incomplete beta function against closed forms and integration; the posterior view against simulation."""
+"""The posterior view against closed forms, integration and simulation."""
 
 import math
 
@@ -6,32 +6,22 @@ import numpy as np
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.beta import beta_cdf, beta_quantile
 from offleash.eval.stats.posterior import posterior_dynamics, posterior_sensitivity, probability_above
 from offleash.eval.stats.support import dynamics, floor, floor_exact
 
 
-@pytest.mark.parametrize("x", [0.0, 1e-6, 0.01, 0.3, 0.5, 0.9, 1 - 1e-9, 1.0])
-def test_beta_cdf_has_its_closed_forms(x: float) -> None:
-    assert float(beta_cdf(1, 1, x)) == pytest.approx(x, abs=1e-15)
-    assert float(beta_cdf(3, 1, x)) == pytest.approx(x**3, rel=1e-12, abs=1e-18)
-    assert float(beta_cdf(1, 4, x)) == pytest.approx(-math.expm1(4 * math.log1p(-x)) if x < 1 else 1.0, rel=1e-12)
-    assert float(beta_cdf(0.5, 0.5, x)) == pytest.approx(
-        2 / math.pi * math.atan2(math.sqrt(x), math.sqrt(1 - x)), rel=1e-12
-    )
-
-
 @pytest.mark.parametrize("n", [1, 5, 40, 400])
-def test_beta_cdf_is_the_binomial_tail(n: int) -> None:
-    for p in (0.001, 0.2, 0.77):
-        for j in {1, n // 2 + 1, n}:
-            tail = sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(j, n + 1))
-            assert float(beta_cdf(j, n - j + 1, p)) == pytest.approx(tail, rel=1e-10)
+def test_under_a_flat_prior_the_posterior_is_a_binomial_tail(n: int) -> None:
+    for eps in (0.001, 0.2, 0.77):
+        for hits in {0, n // 2, n}:
+            tail = sum(math.comb(n + 1, i) * eps**i * (1 - eps) ** (n + 1 - i) for i in range(hits + 1))
+            assert float(probability_above(hits, n, eps, prior=1)) == pytest.approx(tail, rel=1e-10)
 
 
-@pytest.mark.parametrize(("a", "b"), [(0.5, 8192.5), (5.5, 8187.5), (4000.5, 4192.5), (2.5, 3.5), (16384.5, 0.5)])
-def test_beta_cdf_matches_numerical_integration(a: float, b: float) -> None:
+@pytest.mark.parametrize(("hits", "n"), [(0, 8192), (5, 8192), (4000, 8192), (2, 5), (16384, 16384)])
+def test_the_posterior_matches_numerical_integration(hits: int, n: int) -> None:
     # t = sin^2(u) takes the singular ends of the density away.
+    a, b = hits + 0.5, n - hits + 0.5
     mean = a / (a + b)
     for x in (0.5 * mean, mean, min(0.999999, 1.2 * mean)):
         u = np.linspace(0, math.asin(math.sqrt(x)), 400_001)[1:]
@@ -40,18 +30,16 @@ def test_beta_cdf_matches_numerical_integration(a: float, b: float) -> None:
         step = u[1] - u[0]
         first = density[0] if a == 0.5 else 0.0
         integral = float(step * (density.sum() - density[-1] / 2 + first / 2))
-        assert float(beta_cdf(a, b, x)) == pytest.approx(integral, rel=2e-5, abs=1e-9)
+        assert 1 - float(probability_above(hits, n, x)) == pytest.approx(integral, rel=2e-5, abs=1e-9)
 
 
-def test_beta_cdf_broadcasts_and_reflects() -> None:
-    a, b, x = np.array([[0.5], [3.0], [700.0]]), np.array([0.5, 12.0, 5000.0]), 0.1
-    assert beta_cdf(a, b, x).shape == (3, 3)
-    assert np.allclose(beta_cdf(a, b, x), 1 - beta_cdf(b, a, 1 - x), atol=1e-12)
+def test_a_small_posterior_probability_keeps_its_digits() -> None:
+    # The rate is above 1/2 after 0 hits in 100 draws: 1e-31 or so, far below what 1 - cdf could hold.
+    assert float(probability_above(0, 100, 0.5, prior=1)) == pytest.approx(0.5**101, rel=1e-10)
 
 
-def test_quantile_inverts_the_cdf() -> None:
-    a, b, q = np.array([0.5, 2.0, 100.5]), np.array([8192.5, 3.0, 900.5]), np.array([0.025, 0.5, 0.999])
-    assert np.allclose(beta_cdf(a, b, beta_quantile(a, b, q)), q, rtol=1e-10)
+def test_posterior_broadcasts() -> None:
+    assert probability_above(np.zeros((3, 1)), np.array([1, 2, 4]), 0.1).shape == (3, 3)
 
 
 def test_more_hits_make_a_unit_more_surely_above_the_floor() -> None:

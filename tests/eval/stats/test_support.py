@@ -411,8 +411,8 @@ def test_bootstrap_covers_when_units_of_a_problem_move_together_and_would_not_if
 
 
 def test_statistics_import_without_torch_pandas_or_scipy() -> None:
-    modules = ["support", "noise", "passk", "entropy", "posterior", "stopping"]
-    code = "import sys; " + "; ".join(f"import offleash.eval.stats.{m}" for m in modules)
+    modules = ["intervals", "support", "noise", "passk", "entropy", "posterior", "stopping"]
+    code = "import sys; import offleash.eval; " + "; ".join(f"import offleash.eval.stats.{m}" for m in modules)
     code += "; print([m for m in ('torch', 'pandas', 'scipy', 'pyarrow', 'transformers') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
