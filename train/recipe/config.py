@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
-from unittest.mock import patch
 
 import torch
 import yaml
@@ -124,8 +123,12 @@ class Recipe(NamedTuple):
 
 def load_recipe(args: Sequence[str]) -> Recipe:
     """Parse `--config FILE` and flags; a flag wins over the file, the file over defaults."""
+    return _load(args, GRPOConfig)
+
+
+def _load(args: Sequence[str], training_config: type[GRPOConfig]) -> Recipe:
     parser = _Parser(
-        (RunConfig, GRPOConfig, ModelConfig),
+        (RunConfig, training_config, ModelConfig),
         prog="offleash.train",
         allow_abbrev=False,
         description="GRPO with a KL leash and live support metrics. Keys are those of a recipe (see recipes/), "
@@ -181,8 +184,8 @@ def load_recipe_elsewhere(args: Sequence[str], processes: int) -> Recipe:
     """
     given = {word.split("=")[0] for word in args}
     on_cpu = [] if torch.cuda.is_available() or "--use_cpu" in given else ["--use_cpu", "true"]
-    with patch.object(GRPOConfig, "world_size", processes):
-        return load_recipe([*args, *on_cpu])
+    launched = type("GRPOConfig", (GRPOConfig,), {"world_size": processes})
+    return _load([*args, *on_cpu], launched)
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:
