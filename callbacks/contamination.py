@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Task, prompt_key
+from offleash.eval.problem import Messages, Part, Task, chat_text, prompt_key
 
 
 def refuse_overlap(dataset: Any, task: Task) -> None:
@@ -42,18 +42,13 @@ def refuse_shared(prompts: Iterable[str | list[dict[str, Any]]], task: Task) -> 
         )
 
 
-def _question(prompt: str | list[dict[str, Any]]) -> str:
-    """The plain prompt or what the user said last, its white space collapsed; images as they are."""
-    if isinstance(prompt, str):
-        return " ".join(prompt.split())
-    said = [message["content"] for message in prompt if message["role"] == "user" and message["content"]]
-    parts = said[-1] if said else prompt_key(prompt)
-    if isinstance(parts, str):
-        return " ".join(parts.split())
-    return " ".join(" ".join(_part(part).split()) for part in parts)
+def _question(prompt: str | Messages) -> str:
+    """The plain prompt or the last user message, its white space collapsed; images as they are."""
+    if not isinstance(prompt, str):
+        said = [message for message in prompt if message["role"] == "user" and message["content"]]
+        prompt = chat_text(said[-1:], between_parts=" ", other=_as_json) or prompt_key(prompt)
+    return " ".join(prompt.split())
 
 
-def _part(part: dict[str, Any]) -> str:
-    """A dataset gives every part the keys of all the others, with nothing in them."""
-    filled = {key: value for key, value in part.items() if value is not None}
-    return str(filled["text"]) if filled["type"] == "text" else json.dumps(filled, sort_keys=True, default=str)
+def _as_json(part: Part) -> str:
+    return json.dumps(part, sort_keys=True, default=str)

@@ -11,7 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.images import picture_key
-from offleash.eval.problem import Problem, Task, completion_text
+from offleash.eval.problem import Problem, Task, chat_text
 from offleash.eval.stats.entropy import answer_entropy
 
 
@@ -66,7 +66,7 @@ class RolloutCallback(TrainerCallback):
 
     def _groups(self) -> list[list[Rollout]]:
         prompts = list(self.trainer._logs["prompt"])
-        completions = [completion_text(completion) for completion in self.trainer._logs["completion"]]
+        completions = [chat_text(completion) for completion in self.trainer._logs["completion"]]
         problems = [self.problems[picture_key(prompt)] for prompt in prompts]
         verdicts = self.task.verify(problems, completions)
         rollouts = [Rollout(verdict.answer, verdict.correct) for verdict in verdicts]

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Problem
+from offleash.eval.problem import Messages, Part, Problem, content_parts
 
-Messages = list[dict[str, Any]]
 SOURCE = "offleash.source"
 """Under which a picture knows its URL again."""
 
@@ -26,7 +25,7 @@ def as_parts(prompt: str | Messages) -> str | Messages:
     """The messages with every content as a list of parts."""
     if isinstance(prompt, str):
         return prompt
-    return [{**message, "content": list(_parts(message["content"]))} for message in prompt]
+    return [{**message, "content": list(content_parts(message["content"]))} for message in prompt]
 
 
 def with_pictures(prompt: str | Messages) -> str | Messages:
@@ -36,12 +35,14 @@ def with_pictures(prompt: str | Messages) -> str | Messages:
     """
     if isinstance(prompt, str) or all(part["type"] != "image_url" for part in _all_parts(prompt)):
         return prompt
-    return [{**message, "content": [_picture(part) for part in _parts(message["content"])]} for message in prompt]
+    return [
+        {**message, "content": [_picture(part) for part in content_parts(message["content"])]} for message in prompt
+    ]
 
 
 def without_images(prompt: Messages) -> Messages:
     """The messages' text alone."""
-    texts = ([part for part in _parts(message["content"]) if part["type"] == "text"] for message in prompt)
+    texts = ([part for part in content_parts(message["content"]) if part["type"] == "text"] for message in prompt)
     return [{**message, "content": content} for message, content in zip(prompt, texts, strict=True)]
 
 
@@ -49,11 +50,11 @@ def picture_key(prompt: str | Messages) -> str:
     """The same for a prompt and for what `with_pictures` makes of it."""
     if isinstance(prompt, str):
         return prompt
-    known = [(message["role"], [_source(part) for part in _parts(message["content"])]) for message in prompt]
+    known = [(message["role"], [_source(part) for part in content_parts(message["content"])]) for message in prompt]
     return json.dumps(known)
 
 
-def _source(part: dict[str, Any]) -> str:
+def _source(part: Part) -> str:
     if part["type"] == "text":
         return str(part["text"])
     return _digest(part["image_url"]["url"]) if part["type"] == "image_url" else str(part["image"].info.get(SOURCE))
@@ -63,20 +64,13 @@ def _digest(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()
 
 
-def _all_parts(prompt: str | Messages) -> Iterator[dict[str, Any]]:
+def _all_parts(prompt: str | Messages) -> Iterator[Part]:
     if not isinstance(prompt, str):
         for message in prompt:
-            yield from _parts(message["content"])
+            yield from content_parts(message["content"])
 
 
-def _parts(content: str | list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    for part in content:  # a dataset gives every part the keys of all the others, with nothing in them
-        yield {key: value for key, value in part.items() if value is not None}
-
-
-def _picture(part: dict[str, Any]) -> dict[str, Any]:
+def _picture(part: Part) -> Part:
     if part["type"] != "image_url":
         return part
     url = str(part["image_url"]["url"])

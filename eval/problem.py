@@ -1,11 +1,13 @@
 """What a task is: problems, how an answer is found in a completion, and how it is verified."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Status = Literal["ok", "no_answer", "truncated", "timeout", "error"]
+Part = dict[str, Any]
+Messages = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +15,7 @@ class Problem:
     """One question. `prompt` is plain text or chat messages; `gold` is the reference answer as the task writes it."""
 
     id: str
-    prompt: str | list[dict[str, Any]]
+    prompt: str | Messages
     gold: str
     meta: dict[str, Any] = field(default_factory=dict)
 
@@ -59,13 +61,44 @@ class Task(Protocol):
         ...
 
 
-def completion_text(completion: str | list[dict[str, Any]]) -> str:
-    """The text of a completion, be it plain text or chat messages (as TRL hands them over)."""
-    if isinstance(completion, str):
-        return completion
-    return "".join(str(message.get("content") or "") for message in completion)
+def content_parts(content: Any) -> Iterator[Part]:
+    """A message's content as typed parts; text is one part, and missing content is empty text.
+
+    A dataset gives every part the keys of all the others, with None in them: those are dropped.
+    """
+    if not isinstance(content, list):
+        content = ["" if content is None else content]
+    for part in content:
+        is_part = isinstance(part, Mapping)
+        yield {k: v for k, v in part.items() if v is not None} if is_part else {"type": "text", "text": str(part)}
 
 
-def prompt_key(prompt: str | list[dict[str, Any]]) -> str:
-    """A prompt as a dictionary key, be it plain text or chat messages."""
+def chat_text(
+    chat: str | Messages,
+    *,
+    between: str = "",
+    between_parts: str = "",
+    roles: bool = False,
+    other: Callable[[Part], str] = lambda part: f"[{part['type']}]",
+) -> str:
+    """A prompt or a completion as text, whether it is plain text or chat messages.
+
+    `between` joins messages and `between_parts` the parts of one; `roles` puts the speaker before each message, and
+    `other` renders a part that is not text, such as an image.
+
+    >>> chat_text([{"role": "user", "content": "What is"}, {"role": "user", "content": "2 + 2?"}], between=" ")
+    'What is 2 + 2?'
+    """
+    if isinstance(chat, str):
+        return chat
+    texts = []
+    for message in chat:
+        parts = content_parts(message.get("content"))
+        shown = (str(part["text"]) if part.get("type", "text") == "text" else other(part) for part in parts)
+        texts.append((f"{message.get('role', '')}: " if roles else "") + between_parts.join(shown))
+    return between.join(texts)
+
+
+def prompt_key(prompt: str | Messages) -> str:
+    """A prompt as a dictionary key, whether it is plain text or chat messages."""
     return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=str)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from offleash.eval.problem import Problem, Task, Verdict, completion_text
+from offleash.eval.problem import Problem, Task, Verdict, chat_text
 from offleash.eval.verify.health import Failures
 
 
@@ -36,7 +36,7 @@ class VerifierReward:
         del prompts, columns
         truncated = [not ids or ids[-1] not in self.end_token_ids for ids in completion_ids]
         verdicts = self.task.verify(
-            [self.problems[i] for i in problem_id], [completion_text(c) for c in completions], truncated
+            [self.problems[i] for i in problem_id], [chat_text(c) for c in completions], truncated
         )
         self.latest = verdicts
         self.failures.add(verdicts)

@@ -12,7 +12,7 @@ import textwrap
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Problem
+from offleash.eval.problem import Part, Problem, chat_text
 from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.loading import Benchmark
 
@@ -107,26 +107,15 @@ def gym_table() -> str:
 
 
 def show(problem: Problem) -> str:
-    text = "\n".join(parts_of(problem.prompt))
+    text = chat_text(problem.prompt, between="\n", between_parts="\n", other=_image_size)
     meta = {key: value for key, value in problem.meta.items() if key != "question"}
     gold = textwrap.shorten(problem.gold, 300, placeholder=" ...") or "(judged by its tests)"
     described = json.dumps(meta, ensure_ascii=False, default=str)[:300]
     return f"{problem.id}\n{textwrap.indent(text[:2000], '  | ')}\n  gold: {gold}\n  meta: {described}"
 
 
-def parts_of(prompt: str | list[dict[str, Any]]) -> list[str]:
-    """The texts of a prompt; images by their size."""
-    if isinstance(prompt, str):
-        return [prompt]
-    found = []
-    for message in prompt:
-        content = message["content"]
-        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
-            if part["type"] == "text":
-                found.append(str(part["text"]))
-            else:
-                found.append(f"[image, {len(json.dumps(part)) * 3 // 4 // 1024 + 1} KiB]")
-    return found
+def _image_size(part: Part) -> str:
+    return f"[image, {len(json.dumps(part)) * 3 // 4 // 1024 + 1} KiB]"
 
 
 def check(task: Any) -> int:

@@ -17,6 +17,7 @@ from offleash.eval.comparison.changes import Change
 from offleash.eval.comparison.result import Example, Moved
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.store import list_parts, read_part
+from offleash.eval.problem import Messages, chat_text
 
 TEXT_LIMIT = 2000
 _WHOLE = "(the gold answer)"  # of a unit that is a problem
@@ -92,7 +93,9 @@ def _examples(task: Task, units: Sequence[_Unit], lost: bool) -> list[Example]:
             task=task.paired.task,
             change=unit.change,
             whole_problem=unit.whole_problem,
-            prompt=cut_text(prompt_text(problems[unit.change.problem_id].prompt)),
+            prompt=cut_text(
+                chat_text(problems[unit.change.problem_id].prompt, between="\n", between_parts=" ", roles=True)
+            ),
             gold=cut_text(problems[unit.change.problem_id].gold),
             base_text=base.get(of_base),
             policy_text=policy.get(of_policy),
@@ -157,18 +160,8 @@ def _completions(path: Path, pool: Pool, rows: Sequence[int]) -> dict[int, str |
     return texts
 
 
-def prompt_text(prompt: str | list[dict[str, Any]]) -> str:
-    """A prompt to read: of chat messages the text, images and the like as their kind in brackets."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message.get('role', '')}: {_content(message.get('content'))}" for message in prompt)
-
-
-def _content(content: Any) -> str:
-    if not isinstance(content, list):
-        return "" if content is None else str(content)
-    parts = (part if isinstance(part, dict) else {"text": str(part)} for part in content)
-    return " ".join(str(part["text"]) if "text" in part else f"[{part.get('type', 'part')}]" for part in parts)
+def _readable(prompt: str | Messages) -> str:
+    return chat_text(prompt, between="\n", between_parts=" ", roles=True)
 
 
 def cut_text(text: str, limit: int = TEXT_LIMIT) -> str:

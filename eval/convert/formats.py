@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Status, completion_text
+from offleash.eval.problem import Status, chat_text
 from offleash.eval.tasks.loading import content_id
 
 NUMBERS = ("logprob", "base_logprob", "entropy")
@@ -146,7 +146,7 @@ def reply(value: Any) -> str | None:
     """A completion as text: text itself, or chat messages, of which the assistant's count."""
     if isinstance(value, list) and all(isinstance(message, Mapping) for message in value):
         said = [dict(message) for message in value if message.get("role", "assistant") == "assistant"]
-        return completion_text(said)
+        return chat_text(said)
     return text(value, "completion")
 
 

@@ -6,7 +6,7 @@ last. Any other name is a file with a chat template (Jinja) that takes the place
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from offleash.eval.engines.base import Prompt
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import canonical_json, template_fingerprint
-from offleash.eval.problem import Problem
+from offleash.eval.problem import Part, Problem, chat_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ def _for_server(problems: Sequence[Problem], template: str, arguments: Mapping[s
 
 def _ids(problem: Problem, tokenizer: Any, templated: bool, arguments: Mapping[str, Any]) -> list[int]:
     if templated and not isinstance(problem.prompt, str):
-        messages = [{**message, "content": _text(message, problem)} for message in problem.prompt]
+        other = _not_text(problem)
+        messages = [{**message, "content": chat_text([message], other=other)} for message in problem.prompt]
         ids = tokenizer.apply_chat_template(
             messages, tokenize=True, add_generation_prompt=True, return_dict=False, **arguments
         )
@@ -96,19 +97,17 @@ def _flat(problem: Problem) -> str:
     """The prompt as plain text."""
     if isinstance(problem.prompt, str):
         return problem.prompt
-    return "\n\n".join(_text(message, problem) for message in problem.prompt) + "\n"
+    return chat_text(problem.prompt, between="\n\n", other=_not_text(problem)) + "\n"
 
 
-def _text(message: Mapping[str, Any], problem: Problem) -> str:
-    content = message.get("content") or ""
-    if isinstance(content, str):
-        return content
-    if strange := [part.get("type") for part in content if part.get("type") != "text"]:
+def _not_text(problem: Problem) -> Callable[[Part], str]:
+    def fail(part: Part) -> str:
         raise ConfigError(
-            f"problem {problem.id!r} holds {strange[0]}, which cannot be tokenised here: serve the model and sample it "
-            "with --engine openai, without --tokenizer"
+            f"problem {problem.id!r} holds {part['type']}, which cannot be tokenized here: serve the model and sample "
+            "it with --engine openai, without --tokenizer"
         )
-    return "".join(str(part["text"]) for part in content)
+
+    return fail
 
 
 def _template_text(name: str) -> str:

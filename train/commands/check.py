@@ -20,8 +20,8 @@ from transformers import AutoConfig, AutoTokenizer
 
 from offleash.callbacks.contamination import refuse_shared
 from offleash.eval.errors import ConfigError, OffleashError
-from offleash.eval.images import has_images, with_pictures
-from offleash.eval.problem import Task
+from offleash.eval.images import has_images, with_pictures, without_images
+from offleash.eval.problem import Task, chat_text
 from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.loading import Benchmark
 from offleash.eval.verify.golds import check_golds
@@ -245,9 +245,9 @@ def _tokens_with_images(processor: Any, prompt: Any) -> int:
 def _tokens(tokenizer: Any, prompt: str | list[dict[str, Any]]) -> int:
     if isinstance(prompt, str):
         return len(tokenizer(prompt)["input_ids"])
-    texts = [{"role": message["role"], "content": _text(message["content"])} for message in prompt]
     if tokenizer.chat_template is None:
-        return len(tokenizer("\n".join(message["content"] for message in texts))["input_ids"])
+        return len(tokenizer(chat_text(without_images(prompt), between="\n", between_parts="\n"))["input_ids"])
+    texts = [{**message, "content": chat_text([message], between_parts="\n")} for message in without_images(prompt)]
     return len(tokenizer.apply_chat_template(texts, add_generation_prompt=True, tokenize=True, return_dict=False))
 
 
@@ -273,12 +273,6 @@ def _counts(recipe: Recipe, tasks: tuple[Task, Task] | None) -> tuple[int | None
 def _asked(arguments: dict[str, Any]) -> int | None:
     given = [arguments.get(key) for key in ("n", "sample", "limit")]
     return min((number for number in given if isinstance(number, int) and number > 0), default=None)
-
-
-def _text(content: str | list[dict[str, Any]]) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(str(part["text"]) for part in content if part["type"] == "text")
 
 
 def _contexts(recipe: Recipe, model: ModelSize, prompt: int, problems: list[str]) -> None:
