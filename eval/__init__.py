@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from offleash.eval.errors import OffleashError
     from offleash.eval.pool.pool import Pool
     from offleash.eval.problem import Problem, Task, Verdict
+    from offleash.eval.report.write import write_report
     from offleash.eval.sampling import Sampling
     from offleash.eval.stats.entropy import answer_entropy
     from offleash.eval.stats.intervals import Estimate
@@ -33,6 +34,7 @@ __all__ = [
     "load_task",
     "noise_test",
     "pass_at_k",
+    "write_report",
 ]
 
 _HOMES = {
@@ -49,6 +51,7 @@ _HOMES = {
     "load_task": "tasks",
     "noise_test": "stats.noise",
     "pass_at_k": "stats.passk",
+    "write_report": "report.write",
 }
 
 

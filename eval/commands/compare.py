@@ -34,22 +34,21 @@ from offleash.eval.comparison.paper import find_pair
 from offleash.eval.comparison.scopes import Settings
 from offleash.eval.comparison.sides import Side, find_policies, find_side
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_atomic
-from offleash.eval.report import FORMATS
 from offleash.eval.report.paper import published_tables, published_warnings
 from offleash.eval.report.tables import Table
-from offleash.eval.report.text import text_report, text_table
+from offleash.eval.report.text import text_report
+from offleash.eval.report.write import FORMATS, check_report_path, write_report
 
 
 def main(words: list[str]) -> int:
     options = _parser().parse_args(words)
     pair = find_pair(options.pair) if options.pair else None
     base, policies = _sides(options)
-    files: dict[str, Path] = {name: getattr(options, name) for name in FORMATS if getattr(options, name) is not None}
-    for path in files.values():
-        if not path.parent.is_dir() or path.is_dir():
-            why = "it is a folder" if path.is_dir() else "there is no such folder"
-            raise ConfigError(f"cannot write {path}: {why}")
+    files: dict[str, Path] = {
+        name: getattr(options, name) for name in FORMATS if getattr(options, name, None) is not None
+    }
+    for name, path in files.items():
+        check_report_path(path, name)
     settings = Settings(options.confidence, options.draws, options.seed, options.examples)
     start = time.perf_counter()
 
@@ -68,12 +67,10 @@ def main(words: list[str]) -> int:
     for warning in comparison.warnings:
         print(f"offleash: WARNING: {warning}", file=sys.stderr)
     for name, path in files.items():
-        write_atomic(path, FORMATS[name](comparison, beside).encode("utf-8", "replace"))
+        write_report(comparison, path, format=name, extra_tables=beside)
         note(f"wrote {path}")
     width = max(80, shutil.get_terminal_size((118, 40)).columns)
-    sys.stdout.write(text_report(comparison, width))
-    for table in beside:
-        sys.stdout.write(f"\n{text_table(table, width)}\n")
+    sys.stdout.write(text_report(comparison, beside, width))
     return 0
 
 

@@ -28,7 +28,7 @@ _UNDER_THEIR_HEADING = ("support", "pass-at-k", "samples", "floor")
 _WITH_DETAIL = re.compile(r"([-.,%0-9]+) (\[[^\[\]]*\]|\(p [^()]*\))")
 
 
-def html_report(comparison: Comparison, beside: Sequence[Table] = ()) -> str:
+def html_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> str:
     """The whole page. Of a series the last policy is unfolded, the others folded."""
     heading = html_text(title(comparison))
     sides = [side_words(comparison.base), *(side_words(result.side) for result in comparison.policies[-1:])]
@@ -48,7 +48,7 @@ def html_report(comparison: Comparison, beside: Sequence[Table] = ()) -> str:
         unfolded = " open" if section is policies[-1] else ""
         name = html_text(section.title)
         body.append(f'<details class="policy"{unfolded}><summary>{name}</summary>{content}</details>')
-    body += ["<h2>Beside the paper</h2>"] * bool(beside) + [html_table(table) for table in beside]
+    body += ["<h2>Comparison with the paper</h2>"] * bool(extra_tables) + [html_table(table) for table in extra_tables]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">\n'
@@ -144,7 +144,7 @@ def html_table(table: Table) -> str:
 
 
 def _cell(cell: str) -> str:
-    """An interval, or the p beside a number, goes below it in small print."""
+    """An interval, or the p extra_tables a number, goes below it in small print."""
     found = _WITH_DETAIL.fullmatch(cell)
     return f"{html_text(found[1])}<small>{html_text(found[2])}</small>" if found else html_text(cell)
 

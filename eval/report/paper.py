@@ -54,7 +54,7 @@ def _support(pair: Pair, result: PolicyResult) -> Table:
         f"{pair.name}: problems with a correct answer in k draws, as in arXiv 2507.14843. A domain is shown if all "
         "its tasks were drawn."
     )
-    return Table("published", "Beside the paper: support", header, tuple(rows), note)
+    return Table("published", "Comparison with the paper: support", header, tuple(rows), note)
 
 
 def _common(pair: Pair, result: PolicyResult) -> Iterator[tuple[Scope, Dynamics, str]]:
@@ -89,7 +89,7 @@ def _samples(pair: Pair, result: PolicyResult) -> Table:
         "of its token entropy."
     )
     header = ("", "", "k, ours", "base, ours", "policy, ours", "base, paper", "policy, paper")
-    return Table("published-samples", "Beside the paper: samples", header, tuple(rows), note)
+    return Table("published-samples", "Comparison with the paper: samples", header, tuple(rows), note)
 
 
 def _counted(scope: Scope) -> Dynamics:

@@ -4,7 +4,7 @@
      "policies": [{"side": SIDE, "overall": SCOPE, "tasks": {name: SCOPE}, "domains": {name: SCOPE},
                    "sensitivity": [{"eps": x, "observed": COUNTS and metrics, "posterior": {name: ESTIMATE}}],
                    "lost": MOVED, "gained": MOVED}],
-     "published": [{name, title, header, rows, note}] (only with --pair: ours beside the paper's numbers, as text)}
+     "published": [{name, title, header, rows, note}] (only with --pair: our numbers and the paper's)}
 
     SIDE      label, model, revision, step (or null), tasks, problems, draws, temperature, top_p, max_new_tokens, engine
     SCOPE     problems, one_unit, k_min, k_max, rows_k, "unit": LEVEL, "problem": LEVEL,
@@ -39,11 +39,11 @@ from offleash.eval.stats.support import METRICS, Dynamics
 FORMAT = 1
 
 
-def json_report(comparison: Comparison, beside: Sequence[Table] = ()) -> str:
-    return json.dumps(record(comparison, beside), indent=1, allow_nan=False) + "\n"
+def json_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> str:
+    return json.dumps(record(comparison, extra_tables), indent=1, allow_nan=False) + "\n"
 
 
-def record(comparison: Comparison, beside: Sequence[Table] = ()) -> dict[str, Any]:
+def record(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> dict[str, Any]:
     """The comparison as plain JSON values; see the module."""
     return {
         "format": FORMAT,
@@ -52,7 +52,7 @@ def record(comparison: Comparison, beside: Sequence[Table] = ()) -> dict[str, An
         "notes": list(comparison.notes),
         "base": _side(comparison.base),
         "policies": [_policy(result) for result in comparison.policies],
-        **({"published": [asdict(table) for table in beside]} if beside else {}),
+        **({"published": [asdict(table) for table in extra_tables]} if extra_tables else {}),
     }
 
 

@@ -10,14 +10,15 @@ from offleash.eval.report.tables import Section, Table, sections, side_words, ti
 _WIDTH = 118
 
 
-def text_report(comparison: Comparison, width: int = _WIDTH) -> str:
+def text_report(comparison: Comparison, extra_tables: Sequence[Table] = (), width: int = _WIDTH) -> str:
     """Readable text. Of a series the tables over it and the last policy's; the files have every policy's."""
     blocks = [visible(title(comparison)), *(f"WARNING: {visible(text)}" for text in comparison.warnings)]
     sides = [comparison.base, comparison.policies[-1].side]
     blocks += [*(_wrapped(text, width) for text in [*map(side_words, sides), *comparison.notes])]
     every = sections(comparison)
     shown = every if len(comparison.policies) == 1 else [every[0], every[-1]]
-    return "\n\n".join([*blocks, *(block for section in shown for block in _section(section, width))]) + "\n"
+    blocks += [block for section in shown for block in _section(section, width)]
+    return "\n\n".join([*blocks, *(text_table(table, width) for table in extra_tables)]) + "\n"
 
 
 def _section(section: Section, width: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 import textwrap
 
-from offleash.eval.report.markdown import markdown_table
+from offleash.eval.report.markup import markdown_table
 from offleash.eval.report.page import CONTENT_POLICY, html_table
 from offleash.eval.report.sanitize import html_text, markdown_text, visible
 from offleash.eval.report.style import STYLE

@@ -203,7 +203,7 @@ def test_compare_prints_the_papers_numbers_beside_ours(tmp_path, capsys):
         draw_as_printed(tmp_path, task, counts)
     line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", "ovr-7b", "--quiet", "--draws", "20"]
     assert main(line) == 0
-    shown = capsys.readouterr().out.split("Beside the paper: support")[1].splitlines()
+    shown = capsys.readouterr().out.split("Comparison with the paper: support")[1].splitlines()
     rows = [line.split() for line in shown if " ours " in line or " paper " in line]
     assert [row[0] for row in rows] == ["mathvista", "paper", "mathvision", "paper", "math", "paper"]
     for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
@@ -221,7 +221,7 @@ def test_samples_of_as_many_draws_as_the_papers_are_beside_them(tmp_path, capsys
     draw_as_printed(tmp_path, "math500", pair.paper.tasks["math500"], k=32)
     line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", pair.name, "--quiet"]
     assert main([*line, "--draws", "20"]) == 0
-    shown = capsys.readouterr().out.split("Beside the paper: samples")[1]
+    shown = capsys.readouterr().out.split("Comparison with the paper: samples")[1]
     rows = [words for words in map(str.split, shown.splitlines()) if words[-2:] in PAPER]
     assert [words[-5] for words in rows] == ["32"] * 4
     assert [words[-4:-2] for words in rows][:2] == [[".031", ".031"], ["5.00", "5.00"]]
@@ -232,7 +232,7 @@ def test_samples_are_beside_the_papers_and_incomplete_domains_are_not(tmp_path, 
     draw_as_printed(tmp_path, "math500", find_pair("prorl-1.5b-v1").paper.tasks["math500"])
     line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", "prorl-1.5b-v1", "--quiet"]
     assert main([*line, "--draws", "20"]) == 0
-    shown = capsys.readouterr().out.split("Beside the paper: support")[1]
+    shown = capsys.readouterr().out.split("Comparison with the paper: support")[1]
     assert "16363" not in shown
     assert [words for words in map(str.split, shown.splitlines()) if words[-2:] == ["5700", "5070"]]
     assert "entropy" in shown
@@ -256,7 +256,7 @@ def test_what_was_not_drawn_as_the_paper_drew_it_is_said_and_every_file_has_the_
     assert len(said) == 4
     for name, path in files.items():
         text = path.read_text()
-        assert "Beside the paper: samples" in text, name
+        assert "Comparison with the paper: samples" in text, name
         assert "another max" in text, name
     record = json.loads(files["json"].read_text())
     assert [table["name"] for table in record["published"]] == ["published", "published-samples"]

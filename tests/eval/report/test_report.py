@@ -15,19 +15,19 @@ from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.result import Comparison
 from offleash.eval.comparison.scopes import ROWS, Settings
 from offleash.eval.comparison.sides import find_policies, find_side
+from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
-from offleash.eval.report import FORMATS
-from offleash.eval.report.latex import latex_report
-from offleash.eval.report.markdown import markdown_report
+from offleash.eval.report.markup import latex_report, markdown_report
 from offleash.eval.report.numbers import estimate, number, p_value, share
 from offleash.eval.report.page import html_report
 from offleash.eval.report.plots import Line, Mark, chart, nice_ticks
 from offleash.eval.report.record import json_report
 from offleash.eval.report.sanitize import html_text, latex_text, markdown_code, markdown_text, one_line, visible
 from offleash.eval.report.text import text_report
+from offleash.eval.report.write import FORMATS, write_report
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
 from offleash.train.cli import main
@@ -226,7 +226,7 @@ def test_latex_is_ascii_with_balanced_braces_and_no_command_of_a_model(series: C
 
 
 def test_the_terminal_gets_no_escape_sequence_and_no_line_too_long(series: Comparison) -> None:
-    text = text_report(series, 118)
+    text = text_report(series, width=118)
     assert plain_characters(text)
     assert max(map(len, text.split("\n"))) <= 150
     assert "NSCR" in text
@@ -345,8 +345,8 @@ def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path) 
     assert scope["crossing"]["value"] is None
     assert scope["crossing_state"] == "equal"
     assert all(map(math.isfinite, find_numbers(record)))
-    for write in (*FORMATS.values(), text_report):
-        assert "nan" not in re.sub(r"domi?nant|finance|nan[a-z]", "", write(comparison)).lower()
+    for write in FORMATS.values():
+        assert "nan" not in re.sub(r"domi?nant|finance|nan[a-z]", "", write(comparison, ())).lower()
 
 
 def test_a_problem_without_any_correct_answer_listed_is_survived(tmp_path: Path) -> None:
@@ -354,8 +354,8 @@ def test_a_problem_without_any_correct_answer_listed_is_survived(tmp_path: Path)
     make_pool(tmp_path / "p", [0, 0], 2, [(), ()])
     comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(draws=20))
     assert comparison.policies[0].overall.units.total == 0
-    for write in (*FORMATS.values(), text_report):
-        assert write(comparison)
+    for write in FORMATS.values():
+        assert write(comparison, ())
 
 
 def test_every_format_has_the_same_srr(pair: Comparison) -> None:
@@ -402,7 +402,7 @@ def test_a_chart_places_its_points_and_marks_an_open_interval() -> None:
 def test_the_command_prints_and_writes_every_file(
     pools: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = {name: tmp_path / f"report.{name}" for name in FORMATS}
+    files = {name: tmp_path / f"report.{name}" for name in FORMATS if name != "text"}
     flags = [word for name, path in files.items() for word in (f"--{name}", str(path))]
     base, policy = pools / "base" / "one", pools / "run" / "step-100" / "one"
     assert main(["compare", str(base), str(policy), "--draws", "50", *flags]) == 0
@@ -415,6 +415,38 @@ def test_the_command_prints_and_writes_every_file(
     assert files["latex"].read_text().count(r"\begin{table}") > 3
     assert files["markdown"].read_text().startswith("# ")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "begins"),
+    [
+        ("r.html", None, "<!doctype html>"),
+        ("r.MD", None, "# "),
+        ("r.tex", None, "% "),
+        ("r.json", None, "{"),
+        ("r.txt", None, "one against one"),
+        ("r.txt", "json", "{"),
+    ],
+)
+def test_the_format_follows_the_suffix_unless_it_is_given(
+    pair: Comparison, tmp_path: Path, name: str, format: str | None, begins: str
+) -> None:
+    path = write_report(pair, str(tmp_path / name), format=format)
+    assert path == tmp_path / name
+    assert path.read_text().startswith(begins)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "named"),
+    [("r.pdf", None, "r.pdf"), ("r.html", "pdf", "'pdf'"), ("no/r.html", None, "no"), ("r", None, ".html")],
+)
+def test_what_cannot_be_written_is_a_config_error(
+    pair: Comparison, tmp_path: Path, name: str, format: str | None, named: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        write_report(pair, tmp_path / name, format=format)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -436,7 +468,7 @@ def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.
         (["{base}", "nowhere"], "does not exist"),
         (["{base}", "{policy}", "--base", "{base}"], "not both"),
         (["--base", "{base}"], "come together"),
-        (["{base}", "{policy}", "--json", "{root}/no/such/file"], "no such folder"),
+        (["{base}", "{policy}", "--json", "{root}/no/such/file"], "there is no folder"),
         (["{base}", "{policy}", "--html", "{root}"], "it is a folder"),
         (["{base}", "{other}"], "task: "),
         (["{base}", "{policy}", "--k", "0"], "k must be at least 1"),
