@@ -16,7 +16,6 @@ from offleash.eval.comparison.align import Paired
 from offleash.eval.comparison.changes import Change
 from offleash.eval.comparison.result import Example, Moved
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.store import list_parts, read_part
 from offleash.eval.problem import Messages, chat_text
 
 TEXT_LIMIT = 2000
@@ -108,7 +107,7 @@ def _texts(pool: Pool, limit_p: np.ndarray, wants: Collection[_Want]) -> dict[_W
     """A completion for each want, cut to a readable length; None where the pool has no text for it."""
     limit_of = dict(zip(pool.problem_ids, limit_p.tolist(), strict=True))
     found: dict[_Want, str | None] = {}
-    for path in list_parts(pool.path):
+    for path in pool.parts.paths():
         left = [want for want in wants if want not in found]
         if not left:
             break
@@ -126,7 +125,7 @@ def _rows(path: Path, pool: Pool, limit_of: dict[str, int], wants: Sequence[_Wan
         by_problem.setdefault(want.problem_id, []).append(want)
     rows: dict[_Want, int] = {}
     start = 0
-    for batch in read_part(path, ["problem_id", "index", "answer", "correct"], pool.spec.fingerprint()):
+    for batch in pool.parts.read(path, ["problem_id", "index", "answer", "correct"]):
         problem_id = batch.column("problem_id")
         place = pc.is_in(problem_id.dictionary, value_set=ids.cast(problem_id.dictionary.type))
         wanted = place.to_numpy(zero_copy_only=False)[problem_id.indices.to_numpy(zero_copy_only=False)]
@@ -148,7 +147,7 @@ def _fits(want: _Want, sample: dict[str, Any]) -> bool:
 def _completions(path: Path, pool: Pool, rows: Sequence[int]) -> dict[int, str | None]:
     texts: dict[int, str | None] = {}
     start = 0
-    for batch in read_part(path, ["completion"], pool.spec.fingerprint()) if rows else ():
+    for batch in pool.parts.read(path, ["completion"]) if rows else ():
         end = start + batch.num_rows
         for row in rows:
             if start <= row < end:

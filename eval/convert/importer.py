@@ -22,8 +22,9 @@ from offleash.eval.convert.formats import COLUMNS, BadRow, Format, Reading, Reco
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.store import Sample, valid_text
+from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem, Status, Task
 from offleash.eval.verify.health import Failures
 

@@ -20,10 +20,9 @@ from offleash.eval.errors import PoolError
 from offleash.eval.files import remove_leftovers, write_atomic
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.counts import AnswerCounts, Hits, count_answers, count_hits
-from offleash.eval.pool.problem_file import Answers, read_problems, write_problems
-from offleash.eval.pool.scan import Chunk, Draws, Seen, scan_parts
+from offleash.eval.pool.rows import SCHEMA, Sample, rows_table
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.store import SCHEMA, Sample, list_parts, rows_table, write_part
+from offleash.eval.pool.store import Answers, Chunk, Draws, Parts, Seen, read_problems, write_problems
 from offleash.eval.problem import Problem
 
 FORMAT = 1
@@ -36,7 +35,7 @@ class Pool:
     def __init__(self, path: Path, spec: PoolSpec) -> None:
         self.path = path
         self.spec = spec
-        self._fingerprint = spec.fingerprint()
+        self.parts = Parts(path, "samples", SCHEMA, b"offleash.spec", spec.fingerprint(), ("answer",))
 
     @classmethod
     def create(
@@ -101,7 +100,7 @@ class Pool:
         if len(key_r) < table.num_rows:
             problem, index = divmod(int(key_r[count_r > 1][0]), self.spec.k)
             raise PoolError(f"{where}: problem {self.problem_ids[problem]!r} has index {index} more than once")
-        return write_part(self.path, table, self._fingerprint)
+        return self.parts.write(table)
 
     def missing(self, k: int | None = None) -> list[np.ndarray]:
         """For each problem, in order, the indices below k (default: the whole budget) not yet drawn, ascending."""
@@ -128,7 +127,7 @@ class Pool:
             raise PoolError(f"a pool has no column {', '.join(strange)}; it has {', '.join(SCHEMA.names)}")
         wanted_p = None if problem_ids is None else self._marked(problem_ids)
         seen = Seen(len(self.problem_ids), self._budget(limit))
-        return scan_parts(self.path, self._fingerprint, self._draws, seen, columns, wanted_p)
+        return self.parts.scan(self._draws, seen, columns, wanted_p)
 
     def read(
         self,
@@ -190,7 +189,7 @@ class Pool:
 
     def _seen(self, k: int | None) -> Seen:
         seen = Seen(len(self.problem_ids), self._budget(k))
-        for _ in scan_parts(self.path, self._fingerprint, self._draws, seen, ()):
+        for _ in self.parts.scan(self._draws, seen, ()):
             pass
         return seen
 
@@ -205,7 +204,7 @@ def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: An
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # In this order: another process may make the pool and append to it in between.
-        has_parts = bool(list_parts(folder))
+        has_parts = any(folder.glob("samples-*.parquet"))
         if (folder / "pool.json").exists():
             return False
     except OSError as error:

@@ -1,15 +1,19 @@
-"""The samples of a pool on disk: append-only parquet parts, each written whole and checked when read.
+"""What a pool keeps on disk: append-only parquet parts, keyed by (problem, index), and the file of its problems.
 
-A row is one sample. Text is stored as UTF-8: a lone surrogate (what bad decoding leaves in a Python string) becomes
-U+FFFD, a surrogate pair becomes the character it stands for; NUL bytes and everything else survive as they are.
+The samples of a pool and the scores of its completions are stored in the same way. A part is written atomically,
+stamped with the fingerprint of the settings it was made with, and checked when it is read. Two workers may have written
+the same (problem, index): the first part by name, which is the first written, has it; the other row is dropped and
+counted. A map of one byte per possible draw remembers what was seen: 25 MB for 25 million.
 """
 
+import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,153 +22,198 @@ import pyarrow.parquet as pq
 
 from offleash.eval.errors import PoolError
 from offleash.eval.files import write_atomic
-from offleash.eval.problem import Status
+from offleash.eval.problem import Problem
 
-_CODES = pa.dictionary(pa.int32(), pa.string())
-SCHEMA = pa.schema(
+_NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
+Answers = Sequence[Sequence[str] | None]
+"""Per problem all its correct answer classes, or None where they are not listed."""
+
+_PROBLEM_SCHEMA = pa.schema(
     [
-        pa.field("problem_id", _CODES, nullable=False),
-        pa.field("index", pa.int32(), nullable=False),
-        pa.field("answer", pa.large_string()),
-        pa.field("correct", pa.bool_(), nullable=False),
-        pa.field("status", _CODES, nullable=False),
-        pa.field("step", _CODES),
-        pa.field("tokens", pa.int32()),
-        pa.field("logprob", pa.float64()),
-        pa.field("base_logprob", pa.float64()),
-        pa.field("entropy", pa.float64()),
-        # large_string: a few million completions pass the 2 GiB that 32-bit offsets can address.
-        pa.field("completion", pa.large_string()),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("prompt", pa.string(), nullable=False),
+        pa.field("gold", pa.string(), nullable=False),
+        pa.field("meta", pa.string(), nullable=False),
+        pa.field("answers", pa.list_(pa.string())),
     ]
 )
-_REQUIRED = ("problem_id", "index", "answer", "correct", "status")
-_SPEC_KEY = b"offleash.spec"
-_NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Some samples: their problem (an index into the pool's problems), the index of the draw, the columns asked for."""
+
+    problem_r: np.ndarray
+    index_r: np.ndarray
+    columns: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draws:
+    """The draws a pool may hold: its problems in order, each with indices 0 to k - 1."""
+
+    problem_ids: tuple[str, ...]
+    k: int
+
+    def locate(self, problem_id: pa.DictionaryArray, index: pa.Array, where: str) -> tuple[np.ndarray, np.ndarray]:
+        """(problem_r, index_r) of rows. Raises PoolError, naming the first, for one that is not a draw of this pool."""
+        ids = pa.array(self.problem_ids, problem_id.dictionary.type)
+        place = pc.fill_null(pc.index_in(problem_id.dictionary, value_set=ids), -1).to_numpy(zero_copy_only=False)
+        problem_r = place[problem_id.indices.to_numpy(zero_copy_only=False)].astype(np.int64)
+        index_r = index.to_numpy(zero_copy_only=False)
+        strange = np.flatnonzero((problem_r < 0) | (index_r < 0) | (index_r >= self.k))
+        if len(strange):
+            row = int(strange[0])
+            raise PoolError(
+                f"{where}: problem {problem_id[row].as_py()!r}, index {index_r[row]} is not a draw of this pool, "
+                f"which has {len(self.problem_ids)} problems and indices 0 to {self.k - 1}"
+            )
+        return problem_r, index_r
+
+
+class Seen:
+    """Which draws below `limit` were met."""
+
+    def __init__(self, problems: int, limit: int) -> None:
+        self.limit = limit
+        self.seen_pk = np.zeros((problems, limit), dtype=bool)
+        self.duplicates = 0
+
+    def add(self, problem_r: np.ndarray, index_r: np.ndarray) -> np.ndarray:
+        """Mark rows, all below the limit, as seen; the positions of those that were new, first occurrence only."""
+        key_r = problem_r * self.limit + index_r
+        new = np.flatnonzero(~self.seen_pk.reshape(-1)[key_r])
+        if np.any(np.diff(key_r[new]) <= 0):  # not ascending: it may repeat itself
+            _, first = np.unique(key_r[new], return_index=True)
+            new = new[np.sort(first)]
+        self.seen_pk.reshape(-1)[key_r[new]] = True
+        self.duplicates += len(key_r) - len(new)
+        return new
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One completion with its verdict; None is unknown.
+class Parts:
+    """The parts of one kind in one folder: `KIND-<time>-<id>.parquet`, which sort by name in the order of writing."""
 
-    `logprob` is the sum over its tokens, `base_logprob` the same sum under the base model, `entropy` the mean over its
-    tokens of the entropy of the next-token distribution.
-    """
+    folder: Path
+    kind: str
+    schema: pa.Schema
+    """Has `problem_id` (dictionary-encoded) and `index`."""
+    stamp_key: bytes
+    stamp: str
+    """The fingerprint of the settings that the rows were made with."""
+    encoded: tuple[str, ...] = ()
+    """Text columns that are read dictionary-encoded, so that counting them never touches their text twice."""
+    former_names: Mapping[str, str] = field(default_factory=dict)
+    """Columns that older versions wrote under another name: new name -> old name."""
 
-    problem_id: str
-    index: int
-    answer: str | None
-    correct: bool
-    status: Status
-    step: str = ""
-    tokens: int | None = None
-    logprob: float | None = None
-    base_logprob: float | None = None
-    entropy: float | None = None
-    completion: str | None = None
+    def paths(self) -> list[Path]:
+        return sorted(self.folder.glob(f"{self.kind}-*.parquet"))
+
+    def write(self, table: pa.Table) -> Path:
+        """Write a table of the schema as one part."""
+        path = self.folder / f"{self.kind}-{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet"
+        _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamp.encode()}))
+        return path
+
+    def read(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp."""
+        wide = any(
+            pa.types.is_large_string(self.schema.field(name).type) for name in {*columns}.difference(self.encoded)
+        )
+        try:
+            with pq.ParquetFile(path, read_dictionary=list(self.encoded), page_checksum_verification=True) as part:
+                stored = self._check(path, part.schema_arrow)
+                names = [stored[name] for name in columns]
+                for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, columns=names):
+                    batch.validate(full=True)
+                    yield batch.select(names).rename_columns(list(columns))
+        # Besides arrow's own, what its Python layer raises on a mangled footer.
+        except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
+            reason = str(error).splitlines()[0]
+            raise PoolError(f"{path} is damaged ({reason}): move it away and resume to make its rows again") from error
+
+    def scan(
+        self, draws: Draws, seen: Seen, columns: Sequence[str], wanted_p: np.ndarray | None = None
+    ) -> Iterator[Chunk]:
+        """Rows with an index below `seen.limit`, of the problems marked in `wanted_p`, each (problem, index) once.
+
+        Chunks come in the order of the parts. `seen` is filled on the way.
+        """
+        names = list(dict.fromkeys(("problem_id", "index", *columns)))
+        for path in self.paths():
+            for batch in self.read(path, names):
+                problem_r, index_r = draws.locate(batch.column("problem_id"), batch.column("index"), str(path))
+                wanted_r = index_r < seen.limit
+                if wanted_p is not None:
+                    wanted_r &= wanted_p[problem_r]
+                rows = np.flatnonzero(wanted_r)
+                rows = rows[seen.add(problem_r[rows], index_r[rows])]
+                kept = batch.select(list(columns))
+                if len(rows) < batch.num_rows:
+                    kept = kept.take(pa.array(rows))
+                yield Chunk(problem_r[rows], index_r[rows], kept)
+
+    def _check(self, path: Path, found: pa.Schema) -> dict[str, str]:
+        """The name under which the part stores each column of the schema."""
+        stored = {
+            name: name if name in found.names else self.former_names.get(name, name) for name in self.schema.names
+        }
+        typed = [item for item in self.schema if item.name not in self.encoded]
+        if found.names != list(stored.values()) or any(found.field(stored[f.name]).type != f.type for f in typed):
+            raise PoolError(
+                f"{path} does not have the columns of a part ({', '.join(self.schema.names)}): move it away"
+            )
+        if (found.metadata or {}).get(self.stamp_key) != self.stamp.encode():
+            raise PoolError(f"{path} was made with other settings (its fingerprint differs): move it away")
+        return stored
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    write_atomic(path, memoryview(sink.getvalue()))
 
 
 def valid_text(text: str) -> str:
-    """`text` as it is stored: see the module docstring."""
+    """`text` with lone surrogates replaced by U+FFFD, so that it can be stored as UTF-8."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def rows_table(rows: pa.Table | Mapping[str, Any] | Sequence[Sample]) -> pa.Table:
-    """Rows in any accepted form as a checked table of SCHEMA; columns that may be unknown may be absent.
-
-    Columns are lists, numpy or arrow arrays. NaN means unknown and is stored as null, like None.
-    """
-    columns = _columns(rows)
-    unknown = [name for name in columns if name not in SCHEMA.names]
-    absent = [name for name in _REQUIRED if name not in columns]
-    if unknown or absent:
-        raise PoolError(f"samples to append: missing columns {absent}, unknown columns {unknown}; have {SCHEMA.names}")
-    count = len(columns["problem_id"])
-    arrays = [
-        _array(columns[field.name], field) if field.name in columns else pa.nulls(count, field.type) for field in SCHEMA
-    ]
-    ragged = {name: len(array) for name, array in zip(SCHEMA.names, arrays, strict=True) if len(array) != count}
-    if ragged:
-        raise PoolError(f"samples to append: {count} problem ids but {ragged}")
-    table = pa.Table.from_arrays(arrays, schema=SCHEMA)
-    _check_values(table)
-    return table
+def write_problems(path: Path, problems: Sequence[Problem], answers: Answers) -> None:
+    """Prompt and metadata are kept as JSON. Raises PoolError for problems that could not be told apart or read back."""
+    if len(answers) != len(problems):
+        raise PoolError(f"{len(problems)} problems but {len(answers)} lists of correct answers: give one per problem")
+    if not problems:
+        raise PoolError("a pool needs at least one problem: the task has none")
+    doubled = [name for name, count in Counter(problem.id for problem in problems).items() if count > 1]
+    if doubled:
+        raise PoolError(f"{len(doubled)} problem ids occur more than once, e.g. {doubled[0]!r}: make them unique")
+    rows = [_problem_row(problem, listed) for problem, listed in zip(problems, answers, strict=True)]
+    _write_table(path, pa.Table.from_pylist(rows, schema=_PROBLEM_SCHEMA))
 
 
-def _columns(rows: pa.Table | Mapping[str, Any] | Sequence[Sample]) -> dict[str, Any]:
-    if isinstance(rows, pa.Table):
-        return {name: rows.column(name) for name in rows.column_names}
-    if isinstance(rows, Mapping):
-        return dict(rows)
-    return {item.name: [getattr(row, item.name) for row in rows] for item in fields(Sample)}
-
-
-def _array(values: Any, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+def _problem_row(problem: Problem, answers: Sequence[str] | None) -> dict[str, Any]:
+    for name in ("id", "gold"):
+        if valid_text(getattr(problem, name)) != getattr(problem, name):
+            raise PoolError(f"problem {problem.id!r}: its {name} holds a lone surrogate and cannot be stored")
+    listed = None if answers is None else [valid_text(answer) for answer in answers]
+    if listed is not None and len(set(listed)) < len(listed):
+        raise PoolError(f"problem {problem.id!r}: its list of correct answers repeats one; list each class once")
     try:
-        array = _arrow_array(values, field.type)
-        return pc.if_else(pc.is_nan(array), None, array) if pa.types.is_floating(field.type) else array
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise PoolError(f"samples to append: column {field.name!r} is not {field.type}: {error}") from error
+        prompt, meta = json.dumps(problem.prompt), json.dumps(problem.meta)
+    except (TypeError, ValueError) as error:
+        raise PoolError(f"problem {problem.id!r}: prompt or metadata cannot be written as JSON: {error}") from error
+    return {"id": problem.id, "prompt": prompt, "gold": problem.gold, "meta": meta, "answers": listed}
 
 
-def _arrow_array(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        values.validate(full=True)  # text that another tool put into arrow may not be UTF-8
-        if pa.types.is_dictionary(kind) and values.type != kind:
-            return values.cast(kind.value_type).dictionary_encode()
-        return values.cast(kind)
+def read_problems(path: Path) -> tuple[list[Problem], list[tuple[str, ...] | None]]:
+    """The problems in order and their listed answers. Raises PoolError if the file is missing or damaged."""
     try:
-        if pa.types.is_dictionary(kind) and isinstance(values, np.ndarray):
-            return pa.array(values, type=kind.value_type).dictionary_encode()
-        return pa.array(values, type=kind)
-    except UnicodeEncodeError:
-        return pa.array([valid_text(value) if isinstance(value, str) else value for value in values], type=kind)
-
-
-def _check_values(table: pa.Table) -> None:
-    empty = [field.name for field in SCHEMA if not field.nullable and table.column(field.name).null_count]
-    if empty:
-        raise PoolError(f"samples to append: {', '.join(empty)} must be given for every sample")
-    known = get_args(Status)
-    strange = set(pc.unique(table.column("status")).to_pylist()) - set(known)
-    if strange:
-        raise PoolError(f"samples to append: unknown status {sorted(strange)}; have {', '.join(known)}")
-
-
-def write_part(folder: Path, table: pa.Table, spec: str) -> Path:
-    """Write one part, stamped with the pool's fingerprint `spec`. Parts sort by name in the order they were written."""
-    sink = pa.BufferOutputStream()
-    table = table.replace_schema_metadata({_SPEC_KEY: spec.encode()})
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    path = folder / f"samples-{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet"
-    write_atomic(path, memoryview(sink.getvalue()))
-    return path
-
-
-def list_parts(folder: Path) -> list[Path]:
-    return sorted(folder.glob("samples-*.parquet"))
-
-
-def read_part(path: Path, columns: Sequence[str], spec: str) -> Iterator[pa.RecordBatch]:
-    """The rows of one part in bounded batches. Raises PoolError if it is damaged or belongs to another pool.
-
-    `answer` comes dictionary-encoded, so that counting it never touches its text twice.
-    """
-    size = _WIDE_ROWS if "completion" in columns else _NARROW_ROWS
-    try:
-        with pq.ParquetFile(path, read_dictionary=["answer"], page_checksum_verification=True) as part:
-            _check_part(path, part, spec)
-            for batch in part.iter_batches(size, columns=list(columns)):
-                batch.validate(full=True)
-                yield batch
-    # Besides arrow's own, what its Python layer raises on a mangled footer.
-    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
+        rows = pq.read_table(path, page_checksum_verification=True).to_pylist()
+        problems = [Problem(row["id"], json.loads(row["prompt"]), row["gold"], json.loads(row["meta"])) for row in rows]
+        answers = [None if row["answers"] is None else tuple(row["answers"]) for row in rows]
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise PoolError(f"{path} is damaged ({reason}): move it away and resume to draw its samples again") from error
-
-
-def _check_part(path: Path, part: Any, spec: str) -> None:
-    schema = part.schema_arrow
-    if schema.names != SCHEMA.names or any(schema.field(f.name).type != f.type for f in SCHEMA if f.name != "answer"):
-        raise PoolError(f"{path} does not have the columns of a part ({', '.join(SCHEMA.names)}): move it away")
-    if (schema.metadata or {}).get(_SPEC_KEY) != spec.encode():
-        raise PoolError(f"{path} was drawn for another pool (its fingerprint differs): move it away")
+        raise PoolError(f"{path} is missing or damaged ({reason}); restore it or draw a new pool") from error
+    return problems, answers

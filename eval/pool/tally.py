@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from offleash.eval.pool.counts import Hits, count_hits
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.scan import Chunk
+from offleash.eval.pool.store import Chunk
 from offleash.eval.problem import Status
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.passk import majority_at_k

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from offleash.eval.engines.model import one_line
 from offleash.eval.errors import EngineError
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.scan import Chunk
+from offleash.eval.pool.store import Chunk
 from offleash.eval.scoring.score_folder import ScoreFolder
 from offleash.eval.scoring.teacher_forcing import Scores, score
 from offleash.eval.scoring.tokens import TextEncoder, was_cut

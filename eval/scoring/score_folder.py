@@ -24,7 +24,7 @@ from offleash.eval.errors import PoolError
 from offleash.eval.files import remove_leftovers, write_atomic
 from offleash.eval.fingerprint import canonical_json
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.scan import Draws, Seen
+from offleash.eval.pool.store import Draws, Seen
 
 FORMAT = 1
 SCHEMA = pa.schema(

@@ -7,8 +7,8 @@ from offleash.eval.comparison.changes import Change, changes
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.store import Sample
 from offleash.eval.problem import Problem
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import floor

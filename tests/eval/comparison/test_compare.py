@@ -19,8 +19,8 @@ from offleash.eval.comparison.sides import find_policies, find_side
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.store import Sample
 from offleash.eval.pool.tally import tally
 from offleash.eval.problem import Problem
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected

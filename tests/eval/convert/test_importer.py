@@ -15,8 +15,8 @@ from offleash.eval.convert.importer import Source, import_samples
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.store import Sample
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
 from offleash.train import cli

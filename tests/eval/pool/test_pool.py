@@ -20,8 +20,8 @@ import pytest
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.store import Sample
 from offleash.eval.problem import Problem
 
 PROBLEMS = [Problem(f"p{i}", f"{i} + {i} =", str(2 * i), {"level": i}) for i in range(5)]
@@ -279,7 +279,7 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
     flipped[whole.index(b"p0") + 1] ^= 1  # in the dictionary of problem ids: only its checksum can tell
     for damaged in (b"", whole[:4], whole[: len(whole) // 2], whole[:-1], bytes(flipped)):
         part.write_bytes(damaged)
-        with pytest.raises(PoolError, match=rf"{part.name} is damaged .*move it away and resume"):
+        with pytest.raises(PoolError, match=rf"{part.name} is damaged"):
             pool.hits()
         with pytest.raises(PoolError, match=part.name):
             pool.missing()
@@ -291,7 +291,7 @@ def test_a_part_of_another_pool_is_refused(tmp_path: Path) -> None:
     part = other.append(rows([(0, 0)]))
     assert part is not None
     stray = part.rename(pool.path / part.name)
-    with pytest.raises(PoolError, match=r"drawn for another pool"):
+    with pytest.raises(PoolError, match=part.name):
         pool.read()
     pq.write_table(pa.table({"a": [1]}), stray)
     with pytest.raises(PoolError, match=stray.name):

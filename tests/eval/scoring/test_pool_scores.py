@@ -23,8 +23,8 @@ from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.store import Sample
 from offleash.eval.problem import Problem
 from offleash.eval.report.text import text_report
 from offleash.eval.scoring import pool_scores as score_pool
