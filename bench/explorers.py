@@ -28,7 +28,7 @@ from trl import GRPOTrainer
 
 from offleash.eval.tasks import load_task
 from offleash.train.grpo import build_trainer, training_dataset
-from offleash.train.recipe.config import RECIPES, Recipe, load_recipe
+from offleash.train.recipe.config import RECIPES, Recipe, parse_recipe
 from offleash.train.rewards import VerifierReward
 
 WARM_UP = 3
@@ -101,7 +101,7 @@ def recipe(folder: Path, steps: int, *configs: str) -> Recipe:
         flags += ["--explorer.every", "4"]  # so that a few steps have resets among them
     if "variants/rehearsal" in configs:
         flags += ["--explorer.k", "4"]  # drawn before the first step, which does not count
-    made = load_recipe(["--config", "lab", *overlays, "--output_dir", str(folder), *flags])
+    made = parse_recipe(["--config", "lab", *overlays, "--output_dir", str(folder), *flags])
     made.training.max_steps = (WARM_UP + steps + 1) * int(made.training.steps_per_generation)
     return made
 

@@ -19,14 +19,14 @@ from trl import GRPOTrainer
 from offleash.callbacks import SupportCallback
 from offleash.eval.tasks import load_task
 from offleash.train.grpo import build_trainer, training_dataset
-from offleash.train.recipe.config import Recipe, load_recipe
+from offleash.train.recipe.config import Recipe, parse_recipe
 from offleash.train.rewards import VerifierReward
 
 
 def recipe(folder: Path, steps: int | None, *flags: str) -> Recipe:
     length = ["--max_steps", str(steps)] if steps else []
     quiet = ["--disable_tqdm", "true", "--save_strategy", "no"]
-    return load_recipe(["--config", "lab", "--output_dir", str(folder), *length, *quiet, *flags])
+    return parse_recipe(["--config", "lab", "--output_dir", str(folder), *length, *quiet, *flags])
 
 
 def plain_trl(folder: Path, steps: int | None) -> GRPOTrainer:

@@ -48,7 +48,7 @@ def test_the_wheel_imports_and_finds_its_lab_from_a_clean_place(wheel, tmp_path)
     code = (
         "import offleash.eval.stats.support, offleash.train.recipe.config as config, offleash.callbacks, pathlib\n"
         "assert 'site' in offleash.eval.stats.support.__file__, offleash.eval.stats.support.__file__\n"
-        "recipe = config.load_recipe(['--config', 'lab', '--use_cpu', 'true'])\n"
+        "recipe = config.parse_recipe(['--config', 'lab', '--use_cpu', 'true'])\n"
         "base = pathlib.Path(recipe.model.model_name_or_path)\n"
         "assert (base / 'model.safetensors').is_file() and 'site' in str(base), base\n"
         "import transformers\n"

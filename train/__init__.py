@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from offleash.train.explorers.base import Explorer, Rollouts, Tokens
+    from offleash.train.grpo import train
     from offleash.train.recipe.config import load_recipe
 
-__all__ = ["Explorer", "Rollouts", "Tokens", "load_recipe"]
+__all__ = ["Explorer", "Rollouts", "Tokens", "load_recipe", "train"]
 
 _HOMES = {
     "Explorer": "explorers.base",
     "Rollouts": "explorers.base",
     "Tokens": "explorers.base",
     "load_recipe": "recipe.config",
+    "train": "grpo",
 }
 
 

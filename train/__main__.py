@@ -1,4 +1,4 @@
-"""`accelerate launch -m offleash.train --config recipes/lab.yaml`"""
+"""One process of a training run: `accelerate launch -m offleash.train --config recipes/lab.yaml`."""
 
 import sys
 
@@ -6,12 +6,12 @@ import sys
 def main() -> int:
     from offleash.eval.errors import OffleashError
     from offleash.train.commands.compile_locks import report_old_locks
-    from offleash.train.grpo import run
-    from offleash.train.recipe.config import load_recipe
+    from offleash.train.grpo import train
+    from offleash.train.recipe.config import parse_recipe
 
     report_old_locks()
     try:
-        run(load_recipe(sys.argv[1:]))
+        train(parse_recipe(sys.argv[1:]))
     except OffleashError as error:
         print(f"offleash: error: {error}", file=sys.stderr)
         return 2

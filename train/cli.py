@@ -3,47 +3,62 @@
 import os
 import sys
 from importlib import import_module
+from importlib.metadata import version
 
 from offleash.eval.errors import OffleashError
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("offleash.train.commands.train", "train a recipe: GRPO with a KL penalty, monitor and explorers"),
     "tasks": ("offleash.eval.commands.tasks", "list the tasks, show problems of one, check its gold answers"),
-    "sample": ("offleash.eval.commands.sample", "draw completions of a model on tasks and verify them: a pool"),
+    "sample": ("offleash.eval.commands.sample", "sample completions of a model on tasks and verify them: a pool"),
     "score": ("offleash.eval.commands.score", "perplexity and token entropy of a pool or of traces under any model"),
     "compare": (
         "offleash.eval.commands.compare",
-        "what a policy lost and gained against its base: tables, files, HTML",
+        "what a policy lost and gained relative to its base: tables, files, HTML",
     ),
-    "variants": ("offleash.train.commands.variants", "exploration variants against plain and controls, over seeds"),
+    "variants": ("offleash.train.commands.variants", "compare exploration variants with plain GRPO and controls"),
     "pairs": ("offleash.eval.commands.pairs", "the paper's model pairs: list them, print the commands to measure one"),
-    "check": ("offleash.train.commands.check", "look a training recipe over: data, model, memory, hours, money"),
-    "doctor": ("offleash.train.commands.doctor", "what is installed here, what does not work together, and the fix"),
-    "import": ("offleash.eval.commands.import_samples", "make a pool of samples that another tool drew"),
+    "check": ("offleash.train.commands.check", "check a training recipe: data, model, memory, hours, cost"),
+    "doctor": ("offleash.train.commands.doctor", "check the installation: versions, conflicts, and how to fix them"),
+    "import": ("offleash.eval.commands.import_samples", "make a pool from samples drawn by another tool"),
     "export": ("offleash.eval.commands.export_samples", "write a pool as a Hugging Face dataset, JSONL or parquet"),
 }
-"""Name -> (module with `main(words) -> int`, one line for `offleash --help`)."""
+"""Name -> (module with `main(argv) -> int`, one line for `offleash --help`)."""
 
 
-def main(words: list[str] | None = None) -> int:
-    words = sys.argv[1:] if words is None else words
-    if not words or words[0] in ("-h", "--help", "help"):
-        print("usage: offleash COMMAND [...]\n\n" + "\n".join(f"  {n:10} {text}" for n, (_, text) in COMMANDS.items()))
-        print("\noffleash COMMAND --help explains one. Training: accelerate launch -m offleash.train --help")
-        return 0 if words else 2
-    if words[0] not in COMMANDS:
-        print(f"offleash: no command {words[0]!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
-        return 2
+def main(argv: list[str] | None = None) -> int:
     try:
-        return int(import_module(COMMANDS[words[0]][0]).main(words[1:]))
-    except OffleashError as error:
-        print(f"offleash: error: {error}", file=sys.stderr)
-        return 2
+        status = _run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()  # a closed pipe is noticed here, not by the interpreter at its exit
     except BrokenPipeError:  # `offleash ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OffleashError as error:
+        print(f"offleash: error: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
-        print("offleash: interrupted; what was written is whole, the same command continues", file=sys.stderr)
+        print("offleash: interrupted; completed work is saved, run the same command to continue", file=sys.stderr)
         return 130
+    return status
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"offleash {version('offleash')}")
+        return 0
+    if argv[0] not in COMMANDS:
+        print(f"offleash: no command {argv[0]!r}; choose one of {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    return int(import_module(COMMANDS[argv[0]][0]).main(argv[1:]))
+
+
+def _help() -> str:
+    lines = [f"  {name:10} {text}" for name, (_, text) in COMMANDS.items()]
+    usage = "usage: offleash COMMAND [...]\n       offleash --version"
+    return "\n".join([usage, "", *lines, "", "`offleash COMMAND --help` describes a command."])
 
 
 if __name__ == "__main__":

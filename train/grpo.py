@@ -1,4 +1,4 @@
-"""One run: recipe -> tasks, trainer, callbacks -> checkpoints, pools, event files."""
+"""One run, from a recipe to its output: tasks, trainer and callbacks; checkpoints, pools and event files."""
 
 import json
 import os
@@ -40,11 +40,43 @@ from offleash.train.run_folder.lock import hold
 from offleash.train.trainer import ExploringTrainer
 
 PART = "final.part"
-"""Until it is whole."""
+"""The name of the final model's folder until it is complete."""
 
 
-def run(recipe: Recipe) -> ExploringTrainer | None:
-    """Train as the recipe says; continue a killed run where `resume` asks for it. None if it had ended already."""
+def train(recipe: Recipe) -> ExploringTrainer | None:
+    """Train a recipe; with `resume`, continue an interrupted run from its last checkpoint.
+
+    Checkpoints, pools, event files, the resolved recipe and the final model are written to the recipe's `output_dir`.
+    On several GPUs or CPUs, call it from a script that `accelerate launch` starts.
+
+    Args:
+        recipe: from `load_recipe`.
+
+    Returns:
+        The trainer after its last step, or None if the run had already finished when it was resumed.
+
+    Raises:
+        ConfigError: for settings that would fail, or would silently train something else than was asked for.
+
+    Example:
+        >>> from offleash.train import load_recipe, train
+        >>> recipe = load_recipe(
+        ...     "lab",
+        ...     output_dir="runs/short",
+        ...     max_steps=1,
+        ...     train_args={"split": "train", "n": 64},
+        ...     per_device_train_batch_size=16,
+        ...     monitor_every=0,
+        ...     disable_tqdm=True,
+        ...     use_cpu=True,
+        ... )
+        >>> trainer = train(recipe)
+        >>> trainer.state.global_step
+        1
+        >>> from pathlib import Path
+        >>> sorted(path.name for path in Path("runs/short").iterdir() if path.is_dir())
+        ['checkpoint-1', 'final', 'tensorboard']
+    """
     folder = Path(recipe.training.output_dir)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / TENSORBOARD)
     _plain_cpu(recipe.training)
@@ -85,7 +117,9 @@ def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | No
 
 
 def _plain_cpu(training: TrainingArguments) -> None:
-    """On several CPU processes the device is "cpu:0", a name that torch.load cannot map to: a resume would crash."""
+    """In several CPU processes the device is "cpu:0", a name that torch.load cannot map to: a resume would crash."""
+    if training.device.type == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # or DeepSpeed, if installed, warns that it found no GPU
     if training.device.type == "cpu" and training.device.index is not None:
         training.__dict__["_setup_devices"] = PartialState().device = torch.device("cpu")
 

@@ -113,9 +113,9 @@ class ExploringTrainer(GRPOTrainer):
         """TRL has logged the rewards of traces from elsewhere with the policy's own: those go under a key of ours."""
         metrics, name = self._metrics["train"], self.reward_func_names[0]
         metrics["explorer/reward_with_traces"].append(metrics["reward"][-1])
-        self.latest_outside = rollouts.outside_pg.flatten().tolist()
-        if rollouts.outside_pg.any():
-            own_pg = torch.where(rollouts.outside_pg, torch.nan, rollouts.rewards_pg)
+        self.latest_outside = rollouts.off_policy_pg.flatten().tolist()
+        if rollouts.off_policy_pg.any():
+            own_pg = torch.where(rollouts.off_policy_pg, torch.nan, rollouts.rewards_pg)
             mean, std = own_pg.nanmean().item(), nanstd(own_pg).item()
             own = {"reward": mean, f"rewards/{name}/mean": mean, "reward_std": std, f"rewards/{name}/std": std}
             if self.scale_rewards != "batch":
@@ -136,7 +136,7 @@ class ExploringTrainer(GRPOTrainer):
             rewards_pg=torch.tensor(rewards).view(-1, generations),
             answers_pg=tuple(tuple(answers[start : start + generations]) for start in starts),
             logps_pg=self._mean_logps(output) if any(e.needs_logps for e in self.explorers) else None,
-            outside_pg=torch.tensor(outside).view(-1, generations),
+            off_policy_pg=torch.tensor(outside).view(-1, generations),
         )
 
     def _mean_logps(self, output: dict[str, Any]) -> torch.Tensor:
@@ -245,7 +245,7 @@ class ExploringTrainer(GRPOTrainer):
             old_logps_bt=logps.detach() if old is None else old,
             entropies_bt=entropies,
             mask_bt=mask,
-            outside_b=inputs.get("outside", torch.zeros(len(mask), dtype=torch.bool, device=mask.device)),
+            off_policy_b=inputs.get("outside", torch.zeros(len(mask), dtype=torch.bool, device=mask.device)),
             token_mean=lambda loss_bt: self._token_mean(loss_bt, mask, inputs),
             gather=self._gather_all,
         )

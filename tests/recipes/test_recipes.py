@@ -14,7 +14,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from offleash import recipes
 from offleash.train.commands.check import main as check
 from offleash.train.preflight.settings import check_aligned_saves
-from offleash.train.recipe.config import load_recipe
+from offleash.train.recipe.config import parse_recipe
 
 RECIPES = Path(recipes.__path__[0])
 TRAINING = sorted([RECIPES / "lab.yaml", *(RECIPES / "models").glob("*.yaml")])
@@ -46,7 +46,7 @@ def test_a_recipe_says_hardware_command_and_expectation_and_has_only_known_keys(
         assert re.search(rf"^# {word}:", text, re.MULTILINE), word
     for name in re.findall(r"recipes/[\w./-]+\.(?:yaml|sh)", text):
         assert (RECIPES.parent / name).is_file(), name
-    recipe = load_recipe(["--config", str(path), "--use_cpu", "true"])
+    recipe = parse_recipe(["--config", str(path), "--use_cpu", "true"])
     assert recipe.training.output_dir == f"runs/{path.stem}"
     assert recipe.run.monitor_every > 0
     check_aligned_saves(recipe)
@@ -54,7 +54,7 @@ def test_a_recipe_says_hardware_command_and_expectation_and_has_only_known_keys(
 
 @pytest.mark.parametrize("path", [path for path in TRAINING if path.stem != "lab"], ids=lambda path: path.stem)
 def test_a_recipe_for_a_real_model_uses_vllm_beside_the_trainer_in_bf16_and_quotes_its_estimate(path):
-    recipe = load_recipe(["--config", str(path), "--use_cpu", "true"])
+    recipe = parse_recipe(["--config", str(path), "--use_cpu", "true"])
     assert (recipe.training.use_vllm, recipe.training.vllm_mode, recipe.training.bf16) == (True, "colocate", True)
     assert f"offleash check models/{path.stem} " in header(path)
 

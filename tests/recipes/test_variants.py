@@ -10,7 +10,7 @@ import torch
 from offleash import recipes
 from offleash.train.explorers import EXPLORERS
 from offleash.train.grpo import build_trainer
-from offleash.train.recipe.config import load_recipe
+from offleash.train.recipe.config import parse_recipe
 
 VARIANTS = sorted(path.stem for path in (Path(recipes.__path__[0]) / "variants").glob("*.yaml"))
 ROLLOUTS = 3
@@ -41,7 +41,7 @@ def build(tmp_path: Path) -> Callable[[str], Any]:
     def make(name: str) -> Any:
         flags = SMALL | MORE.get(name, {}) | {"output_dir": str(tmp_path / name)}
         words = [word for key, value in flags.items() for word in (f"--{key}", value)]
-        return build_trainer(load_recipe(["--config", "lab", "--config", f"variants/{name}", *words]))
+        return build_trainer(parse_recipe(["--config", "lab", "--config", f"variants/{name}", *words]))
 
     return make
 
@@ -66,4 +66,4 @@ def test_every_explorer_has_a_recipe() -> None:
 
 
 def _settings(name: str) -> Any:
-    return load_recipe(["--config", "lab", "--config", f"variants/{name}", "--use_cpu", "true"])
+    return parse_recipe(["--config", "lab", "--config", f"variants/{name}", "--use_cpu", "true"])

@@ -39,8 +39,8 @@ from offleash.eval.images import has_images, picture_key, with_pictures, without
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Sampling
 from offleash.train import images
-from offleash.train.grpo import build_trainer, run
-from offleash.train.recipe.config import load_recipe
+from offleash.train.grpo import build_trainer, train
+from offleash.train.recipe.config import parse_recipe
 
 SHADES = {"dark": (0, 40), "bright": (200, 255)}
 TEMPLATE = (
@@ -215,7 +215,7 @@ def recipe(tmp_path: Path) -> Any:
         }
         path = tmp_path / f"{name}.json"  # JSON is YAML
         path.write_text(json.dumps(settings))
-        return load_recipe(["--config", str(path)])
+        return parse_recipe(["--config", str(path)])
 
     return make
 
@@ -266,7 +266,7 @@ def test_the_monitor_draws_and_scores_as_the_model_does_alone(family, recipe, re
 def test_training_teaches_to_look(family, recipe, request) -> None:
     often = {"monitor_every": 20, "monitor_k": 16, "monitor_batch_size": 96}
     made = recipe(request.getfixturevalue(family), max_steps=60, save_steps=60, **often)
-    run(made)
+    train(made)
     history = json.loads((Path(made.training.output_dir) / "support.json").read_text())["steps"]
     assert history["0"]["pass_at_k/1"] < 0.5
     assert max(metrics["pass_at_k/1"] for metrics in history.values()) > 0.8  # without looking, half
@@ -280,11 +280,11 @@ def test_a_resumed_run_keeps_its_trajectory(family, recipe, request, logged) -> 
     def rows() -> list[Any]:
         return [(row["step"], row["loss"], row["reward"], row["kl"]) for row in logged(folder, 3) if "loss" in row]
 
-    run(recipe(model))
+    train(recipe(model))
     whole = rows()
     for name in ("checkpoint-3", "final"):
         shutil.rmtree(folder / name)
-    run(recipe(model, resume=True))
+    train(recipe(model, resume=True))
     assert rows() == whole
     assert len(whole) == 3
 
@@ -414,7 +414,7 @@ def test_a_base_pool_is_of_one_size_of_images(llava) -> None:
 
 
 def test_a_checkpoint_that_lacks_weights_is_not_resumed_from(llava, recipe) -> None:
-    run(recipe(llava, max_steps=2, monitor_every=0))
+    train(recipe(llava, max_steps=2, monitor_every=0))
     folder = Path(recipe(llava).training.output_dir)
     path = folder / "checkpoint-1" / "model.safetensors"
     weights = load_file(path)
@@ -423,7 +423,7 @@ def test_a_checkpoint_that_lacks_weights_is_not_resumed_from(llava, recipe) -> N
     for name in ("checkpoint-2", "final"):
         shutil.rmtree(folder / name)
     with pytest.raises(ConfigError, match=r"lacks 1 weights of this model \(.*q_proj"):
-        run(recipe(llava, max_steps=2, monitor_every=0, resume=True))
+        train(recipe(llava, max_steps=2, monitor_every=0, resume=True))
 
 
 def test_a_prompt_is_known_by_its_pictures_after_a_trip_through_a_dataset_and_a_pickle() -> None:

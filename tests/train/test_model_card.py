@@ -13,10 +13,10 @@ from PIL import Image
 from offleash.eval.errors import OffleashError
 from offleash.eval.report.numbers import number, p_words
 from offleash.eval.report.sanitize import markdown_text
-from offleash.train.grpo import run
+from offleash.train.grpo import train
 from offleash.train.hub import push_final
 from offleash.train.model_card import base_name, support_section
-from offleash.train.recipe.config import load_recipe
+from offleash.train.recipe.config import parse_recipe
 
 TINY = {
     "train_args": '{"split": "train", "n": 16}',
@@ -44,7 +44,7 @@ ROWS = {
 
 def trained(folder: Path, **settings: Any) -> Any:
     flags = {**TINY, "output_dir": str(folder), **settings}
-    return run(load_recipe(["--config", "lab", *(w for k, v in flags.items() for w in (f"--{k}", str(v)))]))
+    return train(parse_recipe(["--config", "lab", *(w for k, v in flags.items() for w in (f"--{k}", str(v)))]))
 
 
 NOISY = {"lost": "shrunk", "gained": "expanded"}
@@ -57,7 +57,7 @@ def table(card: str) -> dict[str, list[str]]:
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")  # run() sets it
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")  # train() sets it
 
 
 def test_the_card_beside_the_final_model_has_the_numbers_of_support_json_and_a_figure(tmp_path):

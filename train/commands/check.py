@@ -34,7 +34,7 @@ from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_m
 from offleash.train.images import are_pictured, load_processor, refuse_text_only
 from offleash.train.preflight.precision import rounds_away
 from offleash.train.preflight.refusals import absent_packages, refusals
-from offleash.train.recipe.config import Recipe, load_recipe_elsewhere
+from offleash.train.recipe.config import Recipe, parse_recipe
 
 PROMPTS = 512
 """So many prompts are tokenized for the lengths."""
@@ -97,7 +97,7 @@ def _require_flags(options: argparse.Namespace) -> None:
 
 
 def _load(path: str, flags: list[str], gpus: int) -> Recipe:
-    recipe = load_recipe_elsewhere(["--config", path, *flags], gpus)
+    recipe = parse_recipe(["--config", path, *flags], gpus)
     print(f"recipe    {path}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
     return recipe
 

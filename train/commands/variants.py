@@ -19,7 +19,7 @@ in OUT or is asked for. It escapes if its NSCR is 0 or more at such a pass@1. Th
 what stopping plain early would have given, and how many rollouts and base samples each variant took.
 
 low_lr has .3 of the recipe's learning rate, high_lr 4 times as much, high_beta 50 times its beta, as suits the lab. For
-another recipe write a low_lr.yaml of your own (`times: {learning_rate: 0.5}`) and name its path.
+another recipe write a low_lr.yaml of your own (`scale: {learning_rate: 0.5}`) and name its path.
 """
 
 import argparse

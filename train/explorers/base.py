@@ -36,7 +36,22 @@ from trl import GRPOConfig
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """A generation batch of all ranks: P problems, G rollouts of each. The same on every rank, on the CPU."""
+    """A generation batch of all ranks: P problems, G rollouts of each. The same on every rank, on the CPU.
+
+    Example:
+        >>> import torch
+        >>> from offleash.train import Rollouts
+        >>> rollouts = Rollouts(
+        ...     step=0,
+        ...     problem_ids=("a", "b"),
+        ...     rewards_pg=torch.tensor([[1.0, 0.0], [0.0, 0.0]]),
+        ...     answers_pg=(("7", "8"), ("3", None)),
+        ...     logps_pg=None,
+        ...     off_policy_pg=torch.zeros(2, 2, dtype=torch.bool),
+        ... )
+        >>> rollouts.rewards_pg.mean(1)
+        tensor([0.5000, 0.0000])
+    """
 
     step: int
     problem_ids: tuple[str, ...]
@@ -46,13 +61,32 @@ class Rollouts:
     """Normalised; None where a completion has none."""
     logps_pg: torch.Tensor | None
     """Mean token log-probability under the policy that drew it. None unless the explorer `needs_logps`."""
-    outside_pg: torch.Tensor
+    off_policy_pg: torch.Tensor
     """True where a trace from elsewhere stands in for a rollout."""
 
 
 @dataclass(slots=True)
 class Tokens:
-    """What the loss of one local micro-batch is made of: B rows, T tokens."""
+    """The per-token inputs of the loss of one local micro-batch: B rows, T tokens.
+
+    Example:
+        >>> import torch
+        >>> from offleash.train import Tokens
+        >>> ones_bt = torch.ones(2, 3)
+        >>> tokens = Tokens(
+        ...     step=0,
+        ...     advantages_bt=0.5 * ones_bt,
+        ...     logps_bt=-ones_bt,
+        ...     old_logps_bt=-ones_bt,
+        ...     entropies_bt=ones_bt,
+        ...     mask_bt=ones_bt,
+        ...     off_policy_b=torch.zeros(2, dtype=torch.bool),
+        ...     token_mean=torch.mean,
+        ...     gather=lambda values: values,
+        ... )
+        >>> tokens.token_mean(tokens.advantages_bt * tokens.entropies_bt)
+        tensor(0.5000)
+    """
 
     step: int
     advantages_bt: torch.Tensor
@@ -62,7 +96,7 @@ class Tokens:
     """Of the policy that drew them: the same, without gradient, at the first update after a rollout."""
     entropies_bt: torch.Tensor
     mask_bt: torch.Tensor
-    outside_b: torch.Tensor
+    off_policy_b: torch.Tensor
     token_mean: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)
     """A per-token loss averaged as TRL averages its own under the recipe's `loss_type`."""
     gather: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)
@@ -74,9 +108,20 @@ Explored = Callable[[list[Any]], tuple[dict[str, Any], Rollouts]]
 
 
 class Explorer:
-    """Changes nothing: the trajectory is stock TRL's.
+    """The base class of exploration variants. It changes nothing by itself: the trajectory is that of stock TRL.
 
-    A subclass overrides what it needs. The arguments of its `__init__` are what a recipe may set.
+    A subclass overrides the hooks it needs. The arguments of its `__init__` are what a recipe may set.
+
+    Example:
+        >>> import torch
+        >>> from offleash.train import Explorer, Rollouts
+        >>> class HalfStep(Explorer):
+        ...     def advantages(self, rollouts, advantages_pg):
+        ...         return advantages_pg / 2
+        >>> rewards_pg = torch.tensor([[1.0, 0.0]])
+        >>> rollouts = Rollouts(0, ("a",), rewards_pg, (("7", "8"),), None, torch.zeros(1, 2, dtype=torch.bool))
+        >>> HalfStep().advantages(rollouts, torch.tensor([[1.0, -1.0]]))
+        tensor([[ 0.5000, -0.5000]])
     """
 
     needs_logps: ClassVar[bool] = False

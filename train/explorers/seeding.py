@@ -115,16 +115,16 @@ class Seeding(Explorer):
         return list(rows[rng.choice(len(rows), p=weights)])
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
-        own_pg = torch.where(rollouts.outside_pg, torch.nan, rollouts.rewards_pg)
+        own_pg = torch.where(rollouts.off_policy_pg, torch.nan, rollouts.rewards_pg)
         self.seen = {
-            "outside": rollouts.outside_pg.float().mean().item(),
+            "outside": rollouts.off_policy_pg.float().mean().item(),
             "on_policy_reward": own_pg.nanmean().item(),
         }
         return advantages_pg
 
     def token_advantages(self, tokens: Tokens) -> torch.Tensor:
         seeded_bt = seeded_advantage(tokens.advantages_bt, tokens.logps_bt, self.gamma)
-        return torch.where(tokens.outside_b[:, None], seeded_bt, tokens.advantages_bt)
+        return torch.where(tokens.off_policy_b[:, None], seeded_bt, tokens.advantages_bt)
 
     def metrics(self) -> dict[str, float]:
         return self.seen

@@ -1,16 +1,16 @@
-"""A recipe: one flat YAML whose keys are ours, TRL's GRPOConfig's and TRL's ModelConfig's, each also a flag.
+"""A recipe: one flat YAML whose keys are ours, those of TRL's GRPOConfig and of TRL's ModelConfig; each is also a flag.
 
-Unknown keys are refused by name, in the file and on the command line; the resolved values are saved beside the results.
+Unknown keys are rejected by name, in the file and on the command line. The resolved values are saved with the results.
 
-A file that lies over another may say `times: {max_steps: 2}`: twice whatever the files and flags say otherwise. Whole
-numbers stay whole.
+A file applied over another one may say `scale: {max_steps: 2}`: multiply the value that the files and flags give.
+Integers stay integers.
 """
 
 import difflib
 import json
 import math
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -23,7 +23,6 @@ import offleash.recipes
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
-from offleash.train.recipe.recipe_file import read_recipe_file
 
 LAB_MODEL = "lab"
 RECIPES = Path(offleash.recipes.__path__[0])
@@ -46,19 +45,21 @@ class RunConfig:
     )
     resume: bool = field(
         default=False,
-        metadata={"help": "Continue from the last whole checkpoint in output_dir; start afresh if there is none."},
+        metadata={
+            "help": "Continue from the last complete checkpoint in output_dir; start from scratch if there is none."
+        },
     )
     allow: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "Keys that a resumed run may have changed since it began. `--allow max_steps` trains on; the "
+            "help": "Keys that may differ from those the run was started with. `--allow max_steps` trains longer; the "
             "learning rate then follows the schedule of the new length."
         },
     )
-    monitor_every: int = field(default=50, metadata={"help": "Steps between support measurements; 0 switches it off."})
+    monitor_every: int = field(default=50, metadata={"help": "Steps between support measurements; 0 turns them off."})
     monitor_k: int = field(default=64, metadata={"help": "Samples per probe problem at each measurement."})
     monitor_score_k: int = field(
-        default=16, metadata={"help": "Of those, how many are scored for token entropy and KL to the base."}
+        default=16, metadata={"help": "How many of those are scored for token entropy and KL to the base."}
     )
     monitor_batch_size: int = field(default=256, metadata={"help": "Sequences generated at once, per process."})
     monitor_seed: int = field(default=0, metadata={"help": "Seed of the monitor's own samples."})
@@ -67,9 +68,9 @@ class RunConfig:
     monitor_max_new_tokens: int | None = field(default=None, metadata={"help": "Default: max_completion_length."})
     monitor_base_pools: str | None = field(
         default=None,
-        metadata={"help": "Where base pools are kept and found again. Default: base-pools beside output_dir."},
+        metadata={"help": "Folder in which base pools are cached. Default: base-pools next to output_dir."},
     )
-    rollout_metrics: bool = field(default=True, metadata={"help": "Log what the training rollouts show for free."})
+    rollout_metrics: bool = field(default=True, metadata={"help": "Log metrics of the training rollouts."})
     explorer: dict[str, Any] | str | None = field(
         default=None,
         metadata={
@@ -85,10 +86,10 @@ class RunConfig:
         self.train_args, self.probe_args = self.train_task_args, self.probe_task_args
         self.explorer = explorer_mapping(self.explorer)
         if self.allow and not self.resume:
-            raise ConfigError(f"allow ({', '.join(self.allow)}) is about a run that is continued: add --resume")
+            raise ConfigError(f"allow ({', '.join(self.allow)}) applies only to a resumed run: add --resume")
         for name in ("monitor_every", "monitor_k", "monitor_score_k", "monitor_batch_size", "monitor_seed"):
             if type(getattr(self, name)) is not int:
-                raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")
+                raise ConfigError(f"{name} must be an integer, got {getattr(self, name)!r}")
         for name in ("monitor_k", "monitor_score_k", "monitor_batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -109,108 +110,172 @@ class RunConfig:
 
 
 class _Parser(TrlParser):
-    """argparse prints hundreds of flags before an error; one line is enough."""
+    """Errors in one line: argparse would print hundreds of flags first."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (--help lists every key)")
 
 
 class Recipe(NamedTuple):
+    """A resolved recipe: Offleash's own keys, TRL's GRPOConfig and TRL's ModelConfig."""
+
     run: RunConfig
     training: GRPOConfig
     model: ModelConfig
 
 
-def load_recipe(args: Sequence[str]) -> Recipe:
-    """Parse `--config FILE` and flags; a flag wins over the file, the file over defaults."""
-    return _load(args, GRPOConfig)
+def load_recipe(*names: str | Path, **values: Any) -> Recipe:
+    """Load recipe files and override keys from Python.
+
+    Args:
+        *names: YAML files, or names of recipes that ship with Offleash (`lab`, `variants/pass_at_k`). The keys of a
+            later file override those of an earlier one.
+        **values: any key of a recipe; overrides the files.
+
+    Raises:
+        ConfigError: for an unknown key, or for values that cannot be used together.
+
+    Example:
+        >>> from offleash.train import load_recipe
+        >>> recipe = load_recipe("lab", max_steps=2, output_dir="runs/short", use_cpu=True)
+        >>> recipe.run.task, recipe.training.max_steps
+        ('countdown', 2)
+        >>> load_recipe("lab", "variants/pass_at_k", use_cpu=True).run.explorers
+        {'pass_at_k': {'k': 4}}
+    """
+    return _resolve(names, values, [])
 
 
-def _load(args: Sequence[str], training_config: type[GRPOConfig]) -> Recipe:
-    parser = _Parser(
-        (RunConfig, training_config, ModelConfig),
-        prog="offleash.train",
-        allow_abbrev=False,
-        description="GRPO with a KL leash and live support metrics. Keys are those of a recipe (see recipes/), "
-        "of TRL's GRPOConfig and of TRL's ModelConfig.",
-        epilog="example: accelerate launch -m offleash.train --config recipes/lab.yaml --seed 1 --resume",
-    )
-    parser.add_argument(
-        "--config",
-        help="The recipe: a YAML file, or the name of one that ships with Offleash (lab, variants/pass_at_k). "
-        "May be given again: a later file's keys win.",
-    )
+def parse_recipe(argv: Sequence[str], processes: int | None = None) -> Recipe:
+    """A recipe from a command line: `--config FILE` and flags. Flags override the files, the files the defaults.
+
+    `processes` resolves the recipe as if launched in that many processes, by which TRL divides its batches, on a
+    machine that may have GPUs: without one here, TRL accepts bf16 only with `use_cpu`, which is then set.
+    """
+    names, args = _take("--config", argv)
+    given = {word.split("=")[0] for word in args}
+    if processes is not None and not torch.cuda.is_available() and "--use_cpu" not in given:
+        args = [*args, "--use_cpu", "true"]
+    return _resolve(names, {}, args, processes)
+
+
+def _resolve(
+    names: Sequence[str | Path], given: Mapping[str, Any], args: list[str], processes: int | None = None
+) -> Recipe:
+    """The recipe of these files, overridden by `given`, overridden by the flags in `args`."""
+    parser = _parser(processes)
     known = {action.dest for action in parser._actions}
-    names, args = _take("--config", args)
-    values: dict[str, Any] = {}
-    times: dict[str, float] = {}
-    for path in map(find_recipe, names):
-        read = read_recipe_file(path)
-        factors = _mapping("times", read.pop("times", None))
-        _refuse_unknown({*read, *factors} - (known - {"config", "help"}), known, f"in {path}")
-        values |= read
-        for key, factor in factors.items():
-            times[key] = _number(key, float, factor) * times.get(key, 1.0)
-    for key, factor in times.items():
+    values, scale = _read_files(names, known)
+    _check_known(set(given) - (known - {"config", "help"}), known, "as an argument")
+    values |= given
+    for key, factor in scale.items():
         flags, args = _take(f"--{key}", args)
-        given = flags[-1] if flags else values.get(key, parser.get_default(key))
+        value = flags[-1] if flags else values.get(key, parser.get_default(key))
         kind = next(action.type for action in parser._actions if action.dest == key)
-        values[key] = _scaled(key, kind, given, factor)
+        values[key] = _scaled(key, kind, value, factor)
     explorers, args = take_explorers(args, values.get("explorer"))
     if explorers:
         values["explorer"] = explorers
     parser.set_defaults_with_config(**values)
     try:
-        run, training, model, namespace, rest = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
+        run, training, model, _, rest = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
     except ConfigError:
         raise
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"the configuration cannot be used: {error}") from error
-    _refuse_unknown({word.split("=")[0].lstrip("-") for word in rest if word.startswith("--")}, known, "as a flag")
+    _check_known({word.split("=")[0].lstrip("-") for word in rest if word.startswith("--")}, known, "as a flag")
     if rest:
-        raise ConfigError(f"these words on the command line belong to no flag: {' '.join(rest)}")
-    del namespace
+        raise ConfigError(f"these arguments belong to no flag: {' '.join(rest)}")
     if model.model_name_or_path is None:
-        raise ConfigError("model_name_or_path is missing: name a model folder, a hub id, or `lab` for the embedded one")
+        raise ConfigError("model_name_or_path is missing: give a model folder, a hub id, or `lab` for the embedded one")
     if model.model_name_or_path == LAB_MODEL:
         model.model_name_or_path = str(RECIPES / "lab" / "base")
     return Recipe(run, training, model)
 
 
-def load_recipe_elsewhere(args: Sequence[str], processes: int) -> Recipe:
-    """As if launched in so many processes, by which TRL divides its batches, on a machine that may have GPUs.
+def _parser(processes: int | None) -> _Parser:
+    made = _Parser(
+        (RunConfig, GRPOConfig if processes is None else _launched_in(processes), ModelConfig),
+        prog="offleash train",
+        allow_abbrev=False,
+        description="GRPO with a KL penalty and live support metrics. The flags are the keys of a recipe (see "
+        "recipes/), of TRL's GRPOConfig and of TRL's ModelConfig.",
+        epilog="example: offleash train --config recipes/lab.yaml --seed 1 --resume",
+    )
+    made.add_argument(
+        "--config",
+        help="The recipe: a YAML file, or the name of one that ships with Offleash (lab, variants/pass_at_k). "
+        "May be repeated: the keys of a later file override those of an earlier one.",
+    )
+    return made
 
-    Without a GPU bf16 is refused unless the CPU is asked for, so it is.
-    """
-    given = {word.split("=")[0] for word in args}
-    on_cpu = [] if torch.cuda.is_available() or "--use_cpu" in given else ["--use_cpu", "true"]
-    launched = type("GRPOConfig", (GRPOConfig,), {"world_size": processes})
-    return _load([*args, *on_cpu], launched)
+
+def _launched_in(processes: int) -> type[GRPOConfig]:
+    """GRPOConfig as it resolves in a launch of that many processes."""
+    return type("GRPOConfig", (GRPOConfig,), {"world_size": property(lambda self: processes)})
+
+
+def _read_files(names: Sequence[str | Path], known: set[str]) -> tuple[dict[str, Any], dict[str, float]]:
+    """The values of the files, and the factors of their `scale`."""
+    values: dict[str, Any] = {}
+    scale: dict[str, float] = {}
+    for path in map(find_recipe, names):
+        read = read_recipe_file(path)
+        factors = _mapping("scale", read.pop("scale", None))
+        _check_known({*read, *factors} - (known - {"config", "help"}), known, f"in {path}")
+        values |= read
+        for key, factor in factors.items():
+            scale[key] = _number(key, float, factor) * scale.get(key, 1.0)
+    return values, scale
+
+
+class _UniqueLoader(yaml.SafeLoader):
+    """YAML silently keeps the last of two equal keys; in a recipe a duplicate key is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise ConfigError(f"{key!r} is duplicated (line {key_node.start_mark.line + 1})")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def read_recipe_file(path: Path) -> dict[str, Any]:
+    """The keys and values of a recipe or overlay file, unresolved."""
+    try:
+        values = yaml.load(path.read_text(), _UniqueLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ConfigError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a recipe is a mapping of keys to values, got {type(values).__name__}")
+    return {str(key): value for key, value in values.items()}
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:
-    """Every effective value, defaults included, as it reads when it comes back from the file."""
+    """Every effective value, defaults included, in the form in which a YAML file gives it back."""
     training = recipe.training.to_dict()
     values = {
         **{f.name: getattr(recipe.run, f.name) for f in fields(recipe.run)},
         **{f.name: getattr(recipe.model, f.name) for f in fields(recipe.model)},
         **{f.name: training[f.name] for f in fields(recipe.training) if f.name in training},
     }
-    del values["generation_batch_size"]  # follows from the others, and TRL refuses to be told both
-    del values["allow"]  # of one resume, not of the run
+    del values["generation_batch_size"]  # follows from the others, and TRL accepts only one of them
+    del values["allow"]  # belongs to one resume, not to the run
     return dict(json.loads(json.dumps(values, default=str)))
 
 
 def save_resolved(recipe: Recipe, path: Path) -> None:
-    """Write every effective value, so that a run explains itself."""
-    values = dict(sorted(resolved(recipe).items()))  # only the keys: explorers act in the order in which they stand
+    """Write every effective value, so that a run documents itself."""
+    values = dict(sorted(resolved(recipe).items()))  # top level only: explorers act in the order of their mapping
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text.encode())
 
 
 def _take(flag: str, args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The values of every `flag X` or `flag=X`, with hyphens or underscores in it, and the other words."""
+    """The values of every `flag X` or `flag=X`, spelled with hyphens or underscores, and the other arguments."""
     found, rest = [], []
     words = iter(args)
     for word in words:
@@ -232,15 +297,15 @@ def flag_name(word: str) -> str:
 
 
 def _scaled(key: str, kind: Any, value: Any, factor: float) -> float:
-    """A whole number stays whole: steps are rounded up, anything else must come out even."""
+    """An integer stays an integer: step counts are rounded up, anything else must come out exact."""
     number = _number(key, kind, value)
     if number < 0 or not factor > 0:
-        raise ConfigError(f"times: {key} is {value!r} here, and {factor:g} times that has no meaning: set {key} first")
+        raise ConfigError(f"scale: {key} is {value!r} and cannot be multiplied by {factor:g}: set {key} first")
     scaled = number * factor
     if key in CADENCE:
-        return number if number < 1 else math.ceil(scaled)  # below 1 it is off, or a share of the run
+        return number if number < 1 else math.ceil(scaled)  # below 1 it is off, or a fraction of the run
     if isinstance(number, int) and scaled != int(scaled):
-        raise ConfigError(f"times: {factor:g} x {key} ({number}) is no whole number: change {key}, or leave this out")
+        raise ConfigError(f"scale: {factor:g} x {key} ({number}) is not an integer: change {key} or the factor")
     return int(scaled) if isinstance(number, int) else scaled
 
 
@@ -250,21 +315,22 @@ def _number(key: str, kind: Any, value: Any) -> float:
     except (TypeError, ValueError, ArgumentTypeError):
         number = None
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise ConfigError(f"times: {key} is {value!r}, which cannot be multiplied")
+        raise ConfigError(f"scale: {key} is {value!r}, which is not a number")
     return number
 
 
-def find_recipe(name: str) -> Path:
+def find_recipe(name: str | Path) -> Path:
     """A file here, or one that ships with Offleash, with or without its `.yaml`."""
+    name = str(name)
     shipped = RECIPES / (name if name.endswith(".yaml") else f"{name}.yaml")
     path = next((p for p in (Path(name), shipped, RECIPES.parent / name) if p.is_file()), None)
     if path is None:
         names = ", ".join(sorted(p.relative_to(RECIPES).as_posix() for p in RECIPES.rglob("*.yaml")))
-        raise ConfigError(f"no recipe {name!r}: not a file here, nor one that ships with Offleash ({names})")
+        raise ConfigError(f"no recipe {name!r}: neither a file nor one that ships with Offleash ({names})")
     return path
 
 
-def _refuse_unknown(unknown: set[str], known: set[str], where: str) -> None:
+def _check_known(unknown: set[str], known: set[str], where: str) -> None:
     if not unknown:
         return
     hints = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import offleash.recipes
 from offleash.eval.errors import ConfigError
-from offleash.train.recipe.recipe_file import read_recipe_file
+from offleash.train.recipe.config import read_recipe_file
 
 PLAIN = "plain"
 CONTROLS = (PLAIN, "high_beta", "high_lr", "low_lr", "placebo", "two_updates")

@@ -11,7 +11,7 @@ from trl import GRPOConfig
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.inert import inert_settings, updates_per_rollout
-from offleash.train.recipe.config import Recipe, load_recipe_elsewhere, resolved
+from offleash.train.recipe.config import Recipe, parse_recipe, resolved
 from offleash.train.variants.overlays import CONTROLS, PLAIN
 
 ANY_PROCESSES = 40320
@@ -44,7 +44,7 @@ def require_loadable(words: Mapping[str, Sequence[str]], processes: int = 1) -> 
     recipes = {}
     for name, of_variant in words.items():
         try:
-            recipes[name] = load_recipe_elsewhere(of_variant, processes)
+            recipes[name] = parse_recipe(of_variant, processes)
             for explorer in load_explorers(recipes[name].run.explorers):
                 explorer.require(recipes[name].training)
         except OffleashError as error:

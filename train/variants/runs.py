@@ -16,8 +16,7 @@ from typing import Any
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
-from offleash.train.recipe.config import flag_name
-from offleash.train.recipe.recipe_file import read_recipe_file
+from offleash.train.recipe.config import flag_name, read_recipe_file
 from offleash.train.run_folder.checkpoints import checkpoints
 from offleash.train.run_folder.folder import FINAL
 from offleash.train.variants.overlays import CONTROLS, Overlay

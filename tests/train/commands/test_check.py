@@ -8,9 +8,9 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.train.cli import main
 from offleash.train.commands.check import _launch
-from offleash.train.grpo import run
+from offleash.train.grpo import train
 from offleash.train.preflight.refusals import measured_tags
-from offleash.train.recipe.config import load_recipe
+from offleash.train.recipe.config import parse_recipe
 
 SMALL = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 8}']
 LAB = ["check", "lab", "--gpu", "cpu", *SMALL]
@@ -184,8 +184,8 @@ def test_packages_that_are_not_here_are_noted_and_no_problem(monkeypatch, capsys
 
 def test_a_measurement_has_the_tags_that_guards_are_checked_against(tmp_path):
     short = ["--max_steps", "1", "--monitor_k", "4", "--output_dir", str(tmp_path / "run")]
-    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *short, *SMALL])
-    run(recipe)
+    recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *short, *SMALL])
+    train(recipe)
     record = json.loads((tmp_path / "run" / "support.json").read_text())
     assert measured_tags(recipe) == set(record["steps"]["0"])
 

@@ -23,7 +23,7 @@ def rollouts() -> Callable[..., Rollouts]:
             rewards_pg=rewards,
             answers_pg=tuple(map(tuple, answers or [[f"a{i}" for i in range(len(g))] for g in groups])),
             logps_pg=None if logps is None else torch.tensor(logps),
-            outside_pg=torch.zeros_like(rewards, dtype=torch.bool),
+            off_policy_pg=torch.zeros_like(rewards, dtype=torch.bool),
         )
 
     return make
@@ -43,7 +43,7 @@ def tokens() -> Callable[..., Tokens]:
             old_logps_bt=logps_bt.detach() if old is None else torch.tensor(old),
             entropies_bt=torch.zeros(logps_bt.shape) if entropies is None else torch.tensor(entropies),
             mask_bt=mask_bt,
-            outside_b=torch.zeros(len(logps_bt), dtype=torch.bool),
+            off_policy_b=torch.zeros(len(logps_bt), dtype=torch.bool),
             token_mean=lambda loss_bt: (loss_bt * mask_bt).sum() / mask_bt.sum(),
             gather=lambda values: values,
         )

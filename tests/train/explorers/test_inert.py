@@ -4,7 +4,7 @@ from trl import GRPOConfig
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.inert import inert_settings, updates_per_rollout
 from offleash.train.grpo import build_trainer
-from offleash.train.recipe.config import load_recipe
+from offleash.train.recipe.config import parse_recipe
 
 
 def config(**settings) -> GRPOConfig:
@@ -55,7 +55,7 @@ def test_clipping_that_never_binds_is_named() -> None:
 
 def lab(tmp_path, *flags):
     words = ["--config", "lab", "--output_dir", str(tmp_path / "run"), "--use_cpu", "true", "--monitor_every", "0"]
-    return load_recipe([*words, "--train_args", '{"split": "train", "n": 64}', *flags])
+    return parse_recipe([*words, "--train_args", '{"split": "train", "n": 64}', *flags])
 
 
 def test_a_run_says_at_its_start_what_does_nothing(tmp_path, capsys) -> None:

@@ -24,7 +24,7 @@ def test_the_advantage_gives_the_gradient_of_the_shaped_objective() -> None:
 
 def test_only_traces_from_outside_are_reweighted(tokens) -> None:
     made = tokens([[1.0, 1.0], [1.0, 1.0]], [[-0.1, -2.3], [-0.1, -2.3]])
-    made.outside_b = torch.tensor([False, True])
+    made.off_policy_b = torch.tensor([False, True])
     shaped = Seeding().token_advantages(made)
     assert shaped[0].tolist() == [1.0, 1.0]
     p = torch.tensor([-0.1, -2.3]).exp()
@@ -52,7 +52,7 @@ class Watching(Seeding):
     def token_advantages(self, tokens):
         shaped = super().token_advantages(tokens)
         changed = ((shaped != tokens.advantages_bt) & tokens.mask_bt.bool()).any(1)
-        self.rows += list(zip(tokens.outside_b.tolist(), changed.tolist(), strict=True))
+        self.rows += list(zip(tokens.off_policy_b.tolist(), changed.tolist(), strict=True))
         return shaped
 
 
@@ -61,24 +61,24 @@ def test_traces_are_right_stand_last_in_their_group_and_are_counted(make_trainer
     trainer = make_trainer("run", [seeding], max_steps=2)
     trainer.train()
     for rollouts in seeding.batches:
-        assert not rollouts.outside_pg[:, :-1].any()
-        assert rollouts.outside_pg[:, -1].any()
-        assert (rollouts.rewards_pg[rollouts.outside_pg] == 1).all()
+        assert not rollouts.off_policy_pg[:, :-1].any()
+        assert rollouts.off_policy_pg[:, -1].any()
+        assert (rollouts.rewards_pg[rollouts.off_policy_pg] == 1).all()
     for row, rollouts in zip(trajectory(trainer), seeding.batches, strict=True):
-        own = rollouts.rewards_pg[~rollouts.outside_pg].mean().item()
-        assert row["explorer/outside"] == pytest.approx(rollouts.outside_pg.float().mean().item())
+        own = rollouts.rewards_pg[~rollouts.off_policy_pg].mean().item()
+        assert row["explorer/outside"] == pytest.approx(rollouts.off_policy_pg.float().mean().item())
         assert row["explorer/on_policy_reward"] == pytest.approx(own)
         assert row["reward"] == row["rewards/correct/mean"] == row["explorer/on_policy_reward"]
         assert row["explorer/reward_with_traces"] == pytest.approx(rollouts.rewards_pg.mean().item())
         assert row["reward"] < row["explorer/reward_with_traces"]
         assert row["reward_std"] == row["rewards/correct/std"] == pytest.approx((own * (1 - own)) ** 0.5, rel=0.05)
-        groups = [r[~outside] for r, outside in zip(rollouts.rewards_pg, rollouts.outside_pg, strict=True)]
+        groups = [r[~outside] for r, outside in zip(rollouts.rewards_pg, rollouts.off_policy_pg, strict=True)]
         dead = sum(len(set(group.tolist())) == 1 for group in groups) / len(groups)
         assert row["frac_reward_zero_std"] == pytest.approx(dead)
     free = RolloutCallback(trainer, trainer.verifier.task)
-    assert sum(map(len, free._groups())) == (~rollouts.outside_pg).sum()
+    assert sum(map(len, free._groups())) == (~rollouts.off_policy_pg).sum()
     right = sum(r.correct for group in free._groups() for r in group)
-    assert right == rollouts.rewards_pg[~rollouts.outside_pg].sum()
+    assert right == rollouts.rewards_pg[~rollouts.off_policy_pg].sum()
     assert any(changed for outside, changed in seeding.rows if outside)
     assert not any(changed for outside, changed in seeding.rows if not outside)
 
@@ -131,7 +131,7 @@ def test_a_teachers_traces_are_verified_and_wrong_ones_left_out(make_trainer, tm
     told = "40 of 42 traces are used, 1 are wrong, on 0 the verifier failed, 1 are of other problems"
     assert told in capsys.readouterr().out
     assert set(seeding.choices) == {row["problem_id"] for row in right}
-    assert any(rollouts.outside_pg.any() for rollouts in seeding.batches)
+    assert any(rollouts.off_policy_pg.any() for rollouts in seeding.batches)
     assert not (tmp_path / "base-pools").exists()
     for text, message in (('{"problem_id": 1}', "is not a file of traces"), (json.dumps(wrong), "no right trace")):
         path.write_text(text)

@@ -10,7 +10,7 @@ from offleash.train.forecast.forecast import Machines, forecast, layout_of
 from offleash.train.forecast.hardware import GPUS
 from offleash.train.forecast.memory import LIVE_PARAMETERS, LOGIT_TILE
 from offleash.train.forecast.model_size import measure_model
-from offleash.train.recipe.config import load_recipe
+from offleash.train.recipe.config import parse_recipe
 
 LENGTHS = Lengths(10, 10, 20)
 
@@ -21,7 +21,7 @@ def lab_size(lab_base):
 
 
 def made(size, *flags, gpus=1, problems=64):
-    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *flags])
+    recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *flags])
     return forecast(recipe, size, Machines(GPUS["H100"], gpus, "none"), LENGTHS, 15, problems, 8)
 
 
@@ -53,7 +53,7 @@ def test_vllm_that_sleeps_leaves_its_share_to_the_update(lab_size):
 
 
 def test_the_layout_is_the_recipes():
-    recipe = load_recipe(["--config", "models/dapo-7b", "--use_cpu", "true"])
+    recipe = parse_recipe(["--config", "models/dapo-7b", "--use_cpu", "true"])
     layout = layout_of(recipe, Machines(GPUS["H100"], 8, "zero3"), 1000)
     assert (layout.half, layout.weight_bytes, layout.moments_bytes, layout.reference) == (True, 2, 8, False)
     assert (layout.micro_batch, layout.tokens, layout.vllm_share) == (4, 4072, 0.4)
@@ -74,7 +74,7 @@ def test_the_layout_is_the_recipes():
     ],
 )
 def test_the_base_is_copied_where_the_monitor_or_an_anchor_needs_it_and_no_reference_is_it(flags, copies):
-    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *flags])
+    recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *flags])
     assert layout_of(recipe, Machines(GPUS["H100"], 8, "zero2"), 1000).base_copy == copies
 
 
@@ -86,30 +86,30 @@ ANCHOR = ["--beta", "0", "--explorer", "anchor", "--explorer.problems", "4", "--
 )
 def test_a_run_copies_the_base_as_often_as_forecast(flags, tmp_path, monkeypatch):
     from offleash.callbacks.policy.frozen_base import FrozenBase
-    from offleash.train.grpo import run
+    from offleash.train.grpo import train
 
     loaded, load = [], FrozenBase._load
     monkeypatch.setattr(FrozenBase, "_load", lambda base: loaded.append(base) or load(base))
     small = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 4}']
     words = ["--output_dir", str(tmp_path / "run"), "--max_steps", "1", "--monitor_k", "4", *small, *flags]
-    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *words])
-    run(recipe)
+    recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *words])
+    train(recipe)
     assert layout_of(recipe, Machines(GPUS["H100"], 1, "none"), 1000).base_copy == len(loaded)
 
 
 def test_without_vllm_the_monitors_batch_counts_as_far_as_there_are_samples():
     flags = ["--monitor_batch_size", "2048", "--monitor_k", "64", "--monitor_max_new_tokens", "100"]
-    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *flags])
+    recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *flags])
     machines = Machines(GPUS["H100"], 2, "none")
     assert layout_of(recipe, machines, 10).monitor_tokens == 2048 * 110
     assert layout_of(recipe, machines, 10, probes=3).monitor_tokens == 96 * 110
     for off in (["--use_vllm", "true"], ["--monitor_every", "0"]):
-        recipe = load_recipe(["--config", "lab", "--use_cpu", "true", *flags, *off])
+        recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *flags, *off])
         assert layout_of(recipe, machines, 10).monitor_tokens == 0
 
 
 def test_longer_samples_of_the_monitor_take_it_longer(lab_size):
-    recipe = load_recipe(["--config", "lab", "--use_cpu", "true"])
+    recipe = parse_recipe(["--config", "lab", "--use_cpu", "true"])
     where = (recipe, lab_size, Machines(GPUS["H100"], 1, "none"), LENGTHS, 15, 64, 8)
     plain, longer = forecast(*where), forecast(*where, monitor_lengths=Lengths(10, 40, 80))
     assert plain.measure_seconds < longer.measure_seconds
@@ -117,7 +117,7 @@ def test_longer_samples_of_the_monitor_take_it_longer(lab_size):
 
 
 def test_what_follows_from_unknown_numbers_is_unknown(lab_size):
-    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", "--max_steps", "-1"])
+    recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", "--max_steps", "-1"])
     found = forecast(recipe, lab_size, Machines(GPUS["H100"], 1, "none"), LENGTHS, 15, None, None)
     assert (found.steps, found.measurements, found.samples) == (None, None, None)
     assert (found.training_seconds, found.monitoring_seconds) == (None, None)

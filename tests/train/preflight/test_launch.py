@@ -11,7 +11,7 @@ from accelerate import DistributedType
 from offleash import recipes
 from offleash.eval.errors import ConfigError
 from offleash.train.preflight.launch import fallback, processes_asked, refuse_empty_copies, sharding
-from offleash.train.recipe.config import Recipe, load_recipe
+from offleash.train.recipe.config import Recipe, parse_recipe
 
 CONFIGS = Path(recipes.__path__[0]) / "accelerate"
 NO, GPUS, CPUS = DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU
@@ -60,7 +60,7 @@ def test_the_launchers_command_line_says_how_many_processes_were_asked_for(line,
 
 
 def lab(*words: str) -> Recipe:
-    return load_recipe(["--config", "lab", "--use_cpu", "true", *words])
+    return parse_recipe(["--config", "lab", "--use_cpu", "true", *words])
 
 
 def test_how_states_are_divided_is_read_off_the_launcher(monkeypatch):

@@ -5,11 +5,11 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.train.grpo import build_trainer
 from offleash.train.preflight.precision import precision, refuse_other_precision, rounds_away
-from offleash.train.recipe.config import Recipe, load_recipe
+from offleash.train.recipe.config import Recipe, parse_recipe
 
 
 def lab(*words: str) -> Recipe:
-    return load_recipe(["--config", "lab", "--use_cpu", "true", *words])
+    return parse_recipe(["--config", "lab", "--use_cpu", "true", *words])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.base import Explorer
-from offleash.train.recipe.config import load_recipe
+from offleash.train.recipe.config import parse_recipe
 from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
 
 
@@ -88,17 +88,17 @@ def test_two_explorers_that_take_the_same_argument_are_told_apart_by_name() -> N
 def test_a_later_recipe_wins_key_by_key(tmp_path: Path) -> None:
     overlay = tmp_path / "mine.yaml"
     overlay.write_text("explorer: {focal: {gamma: 2}}\nbeta: 0.5\n")
-    recipe = load_recipe(["--config", "lab", "--config", str(overlay), "--seed", "7", "--output_dir", str(tmp_path)])
+    recipe = parse_recipe(["--config", "lab", "--config", str(overlay), "--seed", "7", "--output_dir", str(tmp_path)])
     assert recipe.run.explorers == {"focal": {"gamma": 2}}
     assert (recipe.training.beta, recipe.training.seed, recipe.training.num_generations) == (0.5, 7, 8)
-    assert load_recipe(["--config", "lab", "--config", "variants/pass_at_k"]).run.explorers == {"pass_at_k": {"k": 4}}
+    assert parse_recipe(["--config", "lab", "--config", "variants/pass_at_k"]).run.explorers == {"pass_at_k": {"k": 4}}
 
 
 def test_a_saved_recipe_is_read_back_with_its_explorers(tmp_path: Path) -> None:
     from offleash.train.recipe.config import save_resolved
 
-    save_resolved(load_recipe(["--config", "lab", "--config", "variants/kl_cov"]), tmp_path / "recipe.yaml")
-    assert load_recipe(["--config", str(tmp_path / "recipe.yaml")]).run.explorers == {
+    save_resolved(parse_recipe(["--config", "lab", "--config", "variants/kl_cov"]), tmp_path / "recipe.yaml")
+    assert parse_recipe(["--config", str(tmp_path / "recipe.yaml")]).run.explorers == {
         "kl_cov": {"ratio": 0.02, "weight": 1.0}
     }
 
@@ -106,8 +106,8 @@ def test_a_saved_recipe_is_read_back_with_its_explorers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["--explorer"], ["--explorer="], ["--explorer", ""], ["--explorer", "{}"]])
 def test_an_explorer_flag_without_a_name_is_refused(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="needs a name; `--explorer identity` turns a recipe's explorer off"):
-        load_recipe(["--config", "lab", "--config", "variants/pass_at_k", *words])
-    off = load_recipe(["--config", "lab", "--config", "variants/pass_at_k", "--explorer", "identity"])
+        parse_recipe(["--config", "lab", "--config", "variants/pass_at_k", *words])
+    off = parse_recipe(["--config", "lab", "--config", "variants/pass_at_k", "--explorer", "identity"])
     assert off.run.explorers == {"identity": {}}
 
 
@@ -135,7 +135,7 @@ def test_arguments_get_the_type_that_the_explorer_asks_for(name, argument, text,
     by_flag = take_explorers(["--explorer", name, f"--explorer.{argument}", text], None)[0][name][argument]
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"explorer: {{{name}: {{{argument}: {text}}}}}\n")
-    in_recipe = load_recipe(["--config", "lab", "--config", str(recipe)]).run.explorers[name][argument]
+    in_recipe = parse_recipe(["--config", "lab", "--config", str(recipe)]).run.explorers[name][argument]
     assert [by_flag, in_recipe] == [meant, meant]
     assert type(by_flag) is type(in_recipe) is type(meant)
 

@@ -9,8 +9,8 @@ import yaml
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.reference_reset import ReferenceReset
-from offleash.train.grpo import run
-from offleash.train.recipe.config import Recipe, load_recipe, save_resolved
+from offleash.train.grpo import train
+from offleash.train.recipe.config import Recipe, parse_recipe, save_resolved
 from offleash.train.run_folder.changes import (
     LAUNCH,
     RESOLVED,
@@ -42,7 +42,7 @@ TINY = {
 
 def recipe_in(folder: Path, *words: str, **settings: Any) -> Recipe:
     flags = {**TINY, "output_dir": str(folder), **settings}
-    return load_recipe(["--config", "lab", *(w for k, v in flags.items() for w in (f"--{k}", str(v))), *words])
+    return parse_recipe(["--config", "lab", *(w for k, v in flags.items() for w in (f"--{k}", str(v))), *words])
 
 
 def begun(folder: Path, *words: str, measured: bool = False, **settings: Any) -> Path:
@@ -183,23 +183,23 @@ def test_changed_training_problems_are_refused_unless_they_or_their_arguments_ar
 
 
 def test_a_real_run_is_refused_as_changed_and_trains_on_as_allowed_from_another_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")  # restored afterwards: run() sets it
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")  # restored afterwards: train() sets it
     folder = tmp_path / "runs" / "one"
-    run(recipe_in(folder, lr_scheduler_type="constant"))
+    train(recipe_in(folder, lr_scheduler_type="constant"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     moved = folder.rename(tmp_path / "elsewhere" / "moved")
     (tmp_path / "runs" / "base-pools").rename(tmp_path / "elsewhere" / "base-pools")
-    assert run(recipe_in(Path("moved"), "--resume", lr_scheduler_type="constant")) is None
+    assert train(recipe_in(Path("moved"), "--resume", lr_scheduler_type="constant")) is None
     assert read_launch(moved)[:3] == ("none", "no", 1)
     (moved / LAUNCH).unlink()  # as an older Offleash left it
     before = (moved / RESOLVED).read_bytes()
     with pytest.raises(ConfigError, match=r"max_steps was 2, now 3.*--allow max_steps"):
-        run(recipe_in(Path("moved"), "--resume", max_steps=3, lr_scheduler_type="constant"))
+        train(recipe_in(Path("moved"), "--resume", max_steps=3, lr_scheduler_type="constant"))
     assert (moved / RESOLVED).read_bytes() == before
     capsys.readouterr()
     words = ("--resume", "--allow", "max_steps")
-    trainer = run(recipe_in(Path("moved"), *words, max_steps=3, lr_scheduler_type="constant"))
+    trainer = train(recipe_in(Path("moved"), *words, max_steps=3, lr_scheduler_type="constant"))
     assert trainer is not None
     assert trainer.state.global_step == 3
     assert "from step 2 on max_steps was 2, now 3" in capsys.readouterr().out

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.train.grpo import run
-from offleash.train.recipe.config import load_recipe
+from offleash.train.grpo import train
+from offleash.train.recipe.config import parse_recipe
 from offleash.train.run_folder.lock import hold
 
 
@@ -20,10 +20,10 @@ def test_a_folder_is_held_once_until_it_is_let_go(tmp_path: Path) -> None:
 
 
 def test_a_second_run_in_a_folder_is_refused_before_it_touches_anything(tmp_path: Path) -> None:
-    recipe = load_recipe(["--config", "lab", "--use_cpu", "true", "--output_dir", str(tmp_path / "run"), "--resume"])
+    recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", "--output_dir", str(tmp_path / "run"), "--resume"])
     lock = hold(tmp_path / "run", "taken")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ConfigError, match="another process is training in"):
-        run(recipe)
+        train(recipe)
     assert sorted(tmp_path.rglob("*")) == before
     os.close(lock)

@@ -7,7 +7,7 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.train.commands.variants import main
-from offleash.train.recipe.config import find_recipe, load_recipe
+from offleash.train.recipe.config import find_recipe, parse_recipe
 from offleash.train.variants.overlays import find_overlays
 from offleash.train.variants.preflight import ANY_PROCESSES
 from offleash.train.variants.results import read_sweep
@@ -95,7 +95,7 @@ def test_plain_comes_first_and_every_seed_is_finished_before_the_next(files):
 
 def test_the_training_command_understands_the_words(files):
     run = make(files, extra=("--use_cpu", "true", "--bf16", "false"))[3]
-    recipe = load_recipe(run.words)
+    recipe = parse_recipe(run.words)
     assert recipe.training.learning_rate == 2e-3
     assert recipe.training.seed == 1
     assert recipe.training.output_dir == str(run.folder)
