@@ -25,8 +25,8 @@ from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.vllm_engine import VllmEngine
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.blocks import Ledger
 from offleash.eval.pool.fill import draw
+from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task

@@ -16,8 +16,8 @@ from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.blocks import Ledger, plan_successes
 from offleash.eval.pool.fill import Totals, draw
+from offleash.eval.pool.ledger import Ledger, plan_successes
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem, Task

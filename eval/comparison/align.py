@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
+from offleash.eval.pool.counts import VALUES, Tally
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.tally import VALUES, Tally, tally
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
@@ -43,11 +43,11 @@ class Reader:
 
     @cached_property
     def all(self) -> Tally:
-        return tally(self.pool, note=self.note)
+        return self.pool.tally(note=self.note)
 
     def first(self, limit_p: Ints | None) -> Tally:
         """Of the draws with an index below each problem's limit; None is all of them."""
-        return self.all if limit_p is None else tally(self.pool, limit_p, self.note)
+        return self.all if limit_p is None else self.pool.tally(limit_p, self.note)
 
     @property
     def successes(self) -> int | None:

@@ -25,7 +25,7 @@ from offleash.eval.comparison.sides import (
     side_info,
 )
 from offleash.eval.errors import ConfigError
-from offleash.eval.pool.tally import STATUSES
+from offleash.eval.pool.counts import STATUSES
 
 Note = Callable[[str], None]
 

@@ -1,20 +1,39 @@
-"""Counting a pool: samples and correct samples per problem, hits per unit, samples per answer class.
+"""Counting samples: hits per problem and unit, samples per answer class, and everything else a comparison needs.
 
 A unit is a (problem, correct answer class). Rows come in as chunks of arrays and leave as counts; nothing here loops
-over rows in Python or needs a completion. Suffixes: `_r` rows, `_p` problems, `_u` units, `_c` answer classes.
+over rows in Python or needs a completion. Suffixes: `_r` rows, `_p` problems, `_u` units, `_c` answer classes, `_s`
+verdict statuses, `_v` values measured of each completion.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
+from offleash.eval.pool.store import Chunk
+from offleash.eval.problem import Status
+from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
+from offleash.eval.stats.passk import majority_at_k
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+STATUSES: tuple[str, ...] = get_args(Status)
+VALUES = ("tokens", "token_entropy", "nll", "base_nll", "kl_base_k1", "policy_nll")
+"""Of one completion: its length, its mean token entropy, minus its log-probability per token under the model that drew
+it and under the base, the difference of the two log-probabilities, and minus its log-probability per token under the
+policy, which no pool holds: `offleash score` adds it."""
+TALLY_COLUMNS = ("correct", "answer", "status", "tokens", "logprob", "base_logprob", "entropy")
 
 _TEXT = pa.large_string()
-_CLASSES = pa.schema([("problem", pa.int64()), ("answer", _TEXT), ("count", pa.int64())])
+_CLASSES = pa.schema([("problem", pa.int64()), ("answer", _TEXT), ("count", pa.int64()), ("correct", pa.int64())])
+_MERGE_ROWS = 3_000_000  # classes of separate chunks held before they are merged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,15 +65,107 @@ class AnswerCounts:
     count_c: np.ndarray
 
 
-def count_answers(problem_ids: Sequence[str], chunks: Iterable[tuple[np.ndarray, pa.DictionaryArray]]) -> AnswerCounts:
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally:
+    """Of the draws that were counted. Answer classes are sorted by problem."""
+
+    hits: Hits
+    class_problem: Ints
+    class_count: Ints
+    class_correct: Ints
+    """How many of a class's samples were judged correct."""
+    class_answered: Flags
+    """False for the class "no answer"."""
+    status_ps: Ints
+    """[problems, statuses], in the order of STATUSES."""
+    sum_pv: Floats
+    known_pv: Ints
+    """[problems, values], in the order of VALUES: the sum over the samples where it is known, and their number."""
+
+    def mean(self, value: str) -> Floats:
+        """Mean over the samples of each problem where it is known; NaN where it never is."""
+        column = VALUES.index(value)
+        return _ratio(self.sum_pv[:, column], self.known_pv[:, column])
+
+    def status_share(self, status: str) -> Floats:
+        return _ratio(self.status_ps[:, STATUSES.index(status)], self.hits.n_p)
+
+    def accuracy(self) -> Floats:
+        return _ratio(self.hits.correct_p, self.hits.n_p)
+
+    def answer_entropies(self) -> tuple[Floats, Floats]:
+        """Plug-in and corrected entropy of each problem's answers, in nats; NaN for a problem without samples."""
+        counts_p = self._by_problem(self.class_count)
+        return (
+            np.array([answer_entropy(counts) for counts in counts_p]),
+            np.array([answer_entropy_corrected(counts) for counts in counts_p]),
+        )
+
+    def majority(self) -> Floats:
+        """Whether the most common answer of all counted draws is correct, ties split; NaN for a problem without any."""
+        rng = np.random.default_rng(0)  # never used: the vote is over every draw
+        right_c = 2 * self.class_correct > self.class_count
+        columns = (self._by_problem(column) for column in (self.class_count, right_c, self.class_answered))
+        votes_p = []
+        for counts, right, answered in zip(*columns, strict=True):
+            silent = int(counts[~answered].sum())
+            votes = np.append(counts[answered], silent)
+            drawn = int(counts.sum())
+            votes_p.append(majority_at_k(votes, right[answered], drawn, rng=rng) if drawn else np.nan)
+        return np.array(votes_p)
+
+    def _by_problem(self, column_c: NDArray) -> list[NDArray]:
+        edges = np.searchsorted(self.class_problem, np.arange(1, len(self.hits.problem_ids)))
+        return np.split(column_c, edges)
+
+
+class _AnswerClasses:
+    """Samples and correct samples of each (problem, answer), added up chunk by chunk in bounded memory."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+        self.waiting = 0
+
+    def add(self, problem_r: Ints, answer_r: pa.DictionaryArray, correct_r: Flags | bool = False) -> None:
+        words = answer_r.dictionary.cast(_TEXT)
+        none = len(words)
+        code_r = pc.fill_null(answer_r.indices, none).to_numpy(zero_copy_only=False)
+        key_r = (problem_r.astype(np.int64) * (none + 1) + code_r) * 2 + correct_r
+        key_c, count_c = np.unique(key_r, return_counts=True)
+        pair_c, right_c = np.divmod(key_c, 2)
+        problem_c, code_c = np.divmod(pair_c, none + 1)
+        answer_c = pa.concat_arrays([words, pa.nulls(1, _TEXT)]).take(pa.array(code_c))
+        columns = {"problem": problem_c, "answer": answer_c, "count": count_c, "correct": count_c * right_c}
+        self.tables.append(pa.table(columns, schema=_CLASSES))
+        self.waiting += len(key_c)
+        if self.waiting > _MERGE_ROWS:
+            self.tables, self.waiting = [self.merged()], 0
+
+    def merged(self) -> pa.Table:
+        """One row per (problem, answer), in no particular order."""
+        table = pa.concat_tables([_CLASSES.empty_table(), *self.tables])
+        table = table.group_by(["problem", "answer"]).aggregate([("count", "sum"), ("correct", "sum")])
+        names = {"count_sum": "count", "correct_sum": "correct"}
+        return table.rename_columns(names).select(_CLASSES.names).cast(_CLASSES)
+
+    def counts(self, problem_ids: Sequence[str]) -> AnswerCounts:
+        table = self.merged().sort_by([("problem", "ascending"), ("answer", "ascending")])
+        problem_c, count_c = table.column("problem").to_numpy(), table.column("count").to_numpy()
+        return AnswerCounts(tuple(problem_ids), problem_c, table.column("answer"), count_c)
+
+
+def count_answers(problem_ids: Sequence[str], chunks: Iterable[tuple[Ints, pa.DictionaryArray]]) -> AnswerCounts:
     """From chunks of (problem_r, answer_r)."""
-    return _merge(problem_ids, [_classes(problem_r, answer_r) for problem_r, answer_r in chunks])
+    classes = _AnswerClasses()
+    for problem_r, answer_r in chunks:
+        classes.add(problem_r, answer_r)
+    return classes.counts(problem_ids)
 
 
 def count_hits(
     problem_ids: Sequence[str],
     answers_p: Sequence[Sequence[str] | None],
-    chunks: Iterable[tuple[np.ndarray, np.ndarray, pa.DictionaryArray | None]],
+    chunks: Iterable[tuple[Ints, Flags, pa.DictionaryArray | None]],
 ) -> Hits:
     """From the correct answers that problems list and chunks of (problem_r, correct_r, answer_r).
 
@@ -64,40 +175,97 @@ def count_hits(
     size = len(problem_ids)
     listed_p = np.array([answers is not None for answers in answers_p], dtype=bool)
     n_p, correct_p = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    classes = []
+    classes = _AnswerClasses()
     for problem_r, correct_r, answer_r in chunks:
         n_p += np.bincount(problem_r, minlength=size)
         correct_p += np.bincount(problem_r[correct_r], minlength=size)
         if answer_r is not None:
             rows = np.flatnonzero(correct_r & listed_p[problem_r])
-            classes.append(_classes(problem_r[rows], answer_r.take(pa.array(rows))))
+            classes.add(problem_r[rows], answer_r.take(pa.array(rows)))
     problem_u, answer_u = _units(answers_p)
     hits_u = np.where(listed_p[problem_u], 0, correct_p[problem_u])
-    _add_listed(hits_u, problem_u, answer_u, _merge(problem_ids, classes))
+    _add_listed(hits_u, problem_u, answer_u, classes.counts(problem_ids))
     return Hits(tuple(problem_ids), n_p, correct_p, problem_u, answer_u, hits_u)
 
 
-def _classes(problem_r: np.ndarray, answer_r: pa.DictionaryArray) -> pa.Table:
-    """The distinct (problem, answer) pairs of a chunk, with their counts."""
-    words = answer_r.dictionary.cast(_TEXT)
-    none = len(words)
-    code_r = pc.fill_null(answer_r.indices, none).to_numpy(zero_copy_only=False)
-    key_c, count_c = np.unique(problem_r.astype(np.int64) * (none + 1) + code_r, return_counts=True)
-    problem_c, code_c = np.divmod(key_c, none + 1)
-    answer_c = pa.concat_arrays([words, pa.nulls(1, _TEXT)]).take(pa.array(code_c))
-    return pa.table({"problem": problem_c, "answer": answer_c, "count": count_c}, schema=_CLASSES)
+def tally(problem_ids: Sequence[str], answers_p: Sequence[Sequence[str] | None], chunks: Iterable[Chunk]) -> Tally:
+    """From the correct answers that problems list and chunks with TALLY_COLUMNS, in one pass."""
+    sums = _Sums(len(problem_ids))
+    listed = any(answers is not None for answers in answers_p)
+
+    def counted() -> Iterator[tuple[Ints, Flags, pa.DictionaryArray | None]]:
+        for chunk in chunks:
+            sums.add(chunk)
+            yield chunk.problem_r, _flags(chunk), chunk.columns.column("answer") if listed else None
+
+    return sums.finish(count_hits(problem_ids, answers_p, counted()))
 
 
-def _merge(problem_ids: Sequence[str], classes: Sequence[pa.Table]) -> AnswerCounts:
-    table = pa.concat_tables([_CLASSES.empty_table(), *classes])
-    table = table.group_by(["problem", "answer"]).aggregate([("count", "sum")])
-    table = table.sort_by([("problem", "ascending"), ("answer", "ascending")])
-    return AnswerCounts(
-        problem_ids=tuple(problem_ids),
-        problem_c=table.column("problem").to_numpy(),
-        answer_c=table.column("answer"),
-        count_c=table.column("count_sum").to_numpy(),
-    )
+class _Sums:
+    """What is added up besides the hits, chunk by chunk."""
+
+    def __init__(self, problems: int) -> None:
+        self.problems = problems
+        self.status_ps = np.zeros((problems, len(STATUSES)), np.int64)
+        self.sum_pv = np.zeros((problems, len(VALUES)))
+        self.known_pv = np.zeros((problems, len(VALUES)), np.int64)
+        self.classes = _AnswerClasses()
+
+    def add(self, chunk: Chunk) -> None:
+        self._add_statuses(chunk)
+        for column, value_r in enumerate(_values(chunk)):
+            known_r = np.isfinite(value_r)
+            problem_r, weights = chunk.problem_r[known_r], value_r[known_r]
+            self.sum_pv[:, column] += np.bincount(problem_r, weights, minlength=self.problems)
+            self.known_pv[:, column] += np.bincount(problem_r, minlength=self.problems)
+        self.classes.add(chunk.problem_r, chunk.columns.column("answer"), _flags(chunk))
+
+    def _add_statuses(self, chunk: Chunk) -> None:
+        status = chunk.columns.column("status")
+        code_w = np.array([STATUSES.index(word) for word in status.dictionary.to_pylist()], dtype=np.int64)
+        if len(code_w):
+            key_r = chunk.problem_r * len(STATUSES) + code_w[status.indices.to_numpy(zero_copy_only=False)]
+            self.status_ps += np.bincount(key_r, minlength=self.status_ps.size).reshape(self.status_ps.shape)
+
+    def finish(self, hits: Hits) -> Tally:
+        table = self.classes.merged().sort_by("problem")
+        return Tally(
+            hits=hits,
+            class_problem=table.column("problem").to_numpy(),
+            class_count=table.column("count").to_numpy(),
+            class_correct=table.column("correct").to_numpy(),
+            class_answered=pc.is_valid(table.column("answer")).to_numpy(),
+            status_ps=self.status_ps,
+            sum_pv=self.sum_pv,
+            known_pv=self.known_pv,
+        )
+
+
+def _values(chunk: Chunk) -> Iterator[Floats]:
+    """A column for each of VALUES, NaN where unknown."""
+    tokens, own, base, entropy = (_floats(chunk, name) for name in ("tokens", "logprob", "base_logprob", "entropy"))
+    length = np.where(tokens > 0, tokens, np.nan)
+    yield tokens
+    yield entropy
+    yield -own / length
+    yield -base / length
+    yield own - base
+    yield np.full(len(tokens), np.nan)
+
+
+def _floats(chunk: Chunk, name: str) -> Floats:
+    column = chunk.columns.column(name)
+    if column.null_count == len(column):
+        return np.full(len(column), np.nan)
+    return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+
+
+def _flags(chunk: Chunk) -> Flags:
+    return chunk.columns.column("correct").to_numpy(zero_copy_only=False)
+
+
+def _ratio(total_p: NDArray, count_p: NDArray) -> Floats:
+    return np.divide(total_p, count_p, out=np.full(len(count_p), np.nan), where=np.asarray(count_p) > 0)
 
 
 def _units(answers_p: Sequence[Sequence[str] | None]) -> tuple[np.ndarray, tuple[str | None, ...]]:

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from offleash.eval.engines.base import Completion, Drawn, Engine, Prompt, Request
 from offleash.eval.errors import EngineError
-from offleash.eval.pool.blocks import Block, Ledger, round_ends
+from offleash.eval.pool.ledger import Block, Ledger, round_ends
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.repeats import Repeats
 from offleash.eval.problem import Task, Verdict

@@ -7,7 +7,7 @@ most the part being written, and `missing` says what is left to draw.
 
 import datetime
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +19,22 @@ import pyarrow as pa
 from offleash.eval.errors import PoolError
 from offleash.eval.files import remove_leftovers, write_atomic
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.counts import AnswerCounts, Hits, count_answers, count_hits
+from offleash.eval.pool.counts import (
+    TALLY_COLUMNS,
+    AnswerCounts,
+    Hits,
+    Ints,
+    Tally,
+    count_answers,
+    count_hits,
+    tally,
+)
 from offleash.eval.pool.rows import SCHEMA, Sample, rows_table
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.pool.store import Answers, Chunk, Draws, Parts, Seen, read_problems, write_problems
 from offleash.eval.problem import Problem
 
+_NOTE_ROWS = 5_000_000
 FORMAT = 1
 """Of the folder's layout. A newer one is refused, an older one would be read or refused by name."""
 
@@ -163,6 +173,28 @@ class Pool:
         """Draws per (problem, answer class), of the first `limit` draws."""
         chunks = ((chunk.problem_r, chunk.columns.column("answer")) for chunk in self.scan(["answer"], limit))
         return count_answers(self.problem_ids, chunks)
+
+    def tally(self, limit_p: Ints | None = None, note: Callable[[str], None] | None = None) -> Tally:
+        """What a comparison counts, of each problem's draws with an index below its `limit_p` (default: all).
+
+        Two pools of different budgets are brought to the same draws by `limit_p`. `note` is called during long reads.
+        """
+        return tally(self.problem_ids, self.answers, self._limited(limit_p, note))
+
+    def _limited(self, limit_p: Ints | None, note: Callable[[str], None] | None) -> Iterator[Chunk]:
+        limit = None if limit_p is None else max(1, int(limit_p.max(initial=0)))
+        seen, told = 0, 0
+        for chunk in self.scan(TALLY_COLUMNS, limit):
+            seen += len(chunk.problem_r)
+            if note is not None and seen - told >= _NOTE_ROWS:
+                told = seen
+                note(f"{self.path}: {seen / 1e6:.0f} million draws read")
+            if limit_p is None:
+                yield chunk
+                continue
+            rows = np.flatnonzero(chunk.index_r < limit_p[chunk.problem_r])
+            kept = chunk.columns if len(rows) == len(chunk.index_r) else chunk.columns.take(pa.array(rows))
+            yield Chunk(chunk.problem_r[rows], chunk.index_r[rows], kept)
 
     @cached_property
     def _problem_file(self) -> tuple[list[Problem], list[tuple[str, ...] | None]]:

@@ -25,8 +25,8 @@ SLACK = 0.1
 
 
 @dataclass(slots=True)
-class Coins:
-    """Repeats seen, expected, and the variance of that: a sum of independent coins."""
+class RepeatTest:
+    """Repeats seen against repeats expected: a sum of independent Bernoulli trials with known probabilities."""
 
     seen: int = 0
     expected: float = 0.0
@@ -41,7 +41,7 @@ class Coins:
         self.variance += float((chance_r * (1 - chance_r)).sum())
 
     @property
-    def too_many(self) -> bool:
+    def is_excessive(self) -> bool:
         return self.seen - self.expected > SIGMAS * math.sqrt(self.variance + 1) + SLACK * self.expected
 
 
@@ -52,7 +52,7 @@ class Repeats:
         self.pool, self.block, size = pool, block, min(block, pool.spec.k)
         self.first_pb = np.zeros((len(pool.problem_ids), size), dtype=np.uint64)  # digests; 0 is none
         self.first_logp_pb = np.full(self.first_pb.shape, np.nan)
-        self.within, self.between = Coins(), Coins()
+        self.within, self.between = RepeatTest(), RepeatTest()
         # Of whole blocks; eight bytes each, for there may be millions.
         self.blocks_pb = np.zeros((len(pool.problem_ids), -(-pool.spec.k // block)), dtype=np.uint64)
 
@@ -76,7 +76,7 @@ class Repeats:
         """Count the repeats of a new block. Raises EngineError if it is another block of the problem once more."""
         digest_i = np.array([_digest(c.text, c.tokens) for c in completions], dtype=np.uint64)
         logp_i = np.array([c.logprob for c in completions], dtype=np.float64)
-        self._refuse_twin(problem, start, digest_i, logp_i)
+        self._check_twin(problem, start, digest_i, logp_i)
         self.within.add(digest_i[1:] == digest_i[:-1], logp_i[:-1])
         size = min(len(digest_i), self.first_pb.shape[1])
         if start >= self.first_pb.shape[1]:
@@ -89,15 +89,15 @@ class Repeats:
 
     def check(self) -> None:
         """Raises EngineError if completions repeat beyond chance."""
-        for where, coins in (("within blocks", self.within), ("between blocks", self.between)):
-            if coins.too_many:
+        for where, test in (("within blocks", self.within), ("between blocks", self.between)):
+            if test.is_excessive:
                 raise EngineError(
-                    f"completions of the same problem repeat beyond chance {where}: {coins.seen} repeats where "
-                    f"{coins.expected:.1f} are expected. The seed is ignored or reused, or a cache answers: pass@k "
+                    f"completions of the same problem repeat beyond chance {where}: {test.seen} repeats where "
+                    f"{test.expected:.1f} are expected. The seed is ignored or reused, or a cache answers: pass@k "
                     "from such draws would be pass@1. Nothing of this part was kept"
                 )
 
-    def _refuse_twin(self, problem: int, start: int, digest_i: np.ndarray, logp_i: np.ndarray) -> None:
+    def _check_twin(self, problem: int, start: int, digest_i: np.ndarray, logp_i: np.ndarray) -> None:
         mine, digest = start // self.block, _block_digest(digest_i)
         twins = [int(i) for i in np.flatnonzero(self.blocks_pb[problem] == digest) if i != mine]
         self.blocks_pb[problem, mine] = digest

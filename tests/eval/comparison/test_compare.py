@@ -21,7 +21,6 @@ from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.tally import tally
 from offleash.eval.problem import Problem
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
@@ -240,7 +239,7 @@ def test_a_tally_of_first_draws_is_that_of_a_pool_with_only_those(tmp_path: Path
     kept = [i for i, (p, index) in enumerate(zip(rows["problem_id"], rows["index"], strict=True))
             if index < limit_p[int(p[1:])]]  # fmt: skip
     short.append({name: [values[i] for i in kept] for name, values in rows.items()})
-    got, expected = tally(pool, limit_p), tally(short)
+    got, expected = pool.tally(limit_p), short.tally()
     assert got.hits.correct_p.tolist() == expected.hits.correct_p.tolist()
     assert got.hits.n_p.tolist() == limit_p.tolist()
     assert got.status_ps.tolist() == expected.status_ps.tolist()

@@ -12,10 +12,10 @@ import pytest
 from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.errors import ConfigError, EngineError, PoolError, VerifyError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.blocks import Block, Ledger, round_ends
 from offleash.eval.pool.fill import PATIENCE, draw
+from offleash.eval.pool.ledger import Block, Ledger, round_ends
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.repeats import Coins, block_log_chance
+from offleash.eval.pool.repeats import RepeatTest, block_log_chance
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Sampling, block_seed
@@ -347,12 +347,12 @@ def test_honest_draws_raise_no_alarm_however_few_the_answers(tmp_path: Path, nam
 
 def test_the_alarm_knows_the_chance_of_a_repeat() -> None:
     rng = np.random.default_rng(0)
-    coins = Coins()
+    test = RepeatTest()
     for _ in range(200):
         draws = rng.integers(4, size=65)
-        coins.add(draws[1:] == draws[:-1], np.full(64, np.log(0.25)))
-    assert coins.expected == pytest.approx(200 * 16)
-    assert abs(coins.seen - coins.expected) < 4 * np.sqrt(coins.variance)
+        test.add(draws[1:] == draws[:-1], np.full(64, np.log(0.25)))
+    assert test.expected == pytest.approx(200 * 16)
+    assert abs(test.seen - test.expected) < 4 * np.sqrt(test.variance)
     digests = np.array([1, 1, 2, 3], dtype=np.uint64)
     assert block_log_chance(digests, np.full(4, np.nan)) == pytest.approx(np.log(0.5 * 0.5 * 0.25 * 0.25))
     assert block_log_chance(digests, np.array([-1.0, -1.0, -2.0, -3.0])) == -7.0
