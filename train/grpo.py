@@ -24,7 +24,7 @@ from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
 from offleash.train.console import ProgressBar
 from offleash.train.explorers import load_explorers
-from offleash.train.explorers.inert import inert_settings
+from offleash.train.explorers.checks import no_op_settings
 from offleash.train.hub import push_final, repo_name
 from offleash.train.images import are_pictured, hide_image_token, load_processor, refuse_text_only
 from offleash.train.model_card import copy_card
@@ -182,7 +182,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     if pictured:
         hide_image_token(trainer)
     _add_callbacks(trainer, recipe, train_task, probe_task)
-    for line in inert_settings(training):
+    for line in no_op_settings(training):
         trainer.accelerator.print(f"offleash: WARNING: {line}")
     return trainer
 

@@ -22,7 +22,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
-from offleash.train.explorers.chain import overrides, require_chain
+from offleash.train.explorers.checks import check_chain, overrides
 from offleash.train.hub import model_only
 from offleash.train.images import MODEL_INPUTS
 from offleash.train.model_card import add_support, base_name, name_base
@@ -33,7 +33,7 @@ class ExploringTrainer(GRPOTrainer):
     """`reward` is the one reward function, a verifier, which also knows each rollout's problem and answer."""
 
     def __init__(self, *args: Any, reward: VerifierReward, explorers: Sequence[Explorer] = (), **kwargs: Any) -> None:
-        require_chain(explorers)
+        check_chain(explorers)
         super().__init__(*args, reward_funcs=[reward], **kwargs)
         self.verifier, self.explorers = reward, list(explorers)
         self._outside: list[bool] = []

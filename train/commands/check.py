@@ -124,7 +124,7 @@ def _explorers(recipe: Recipe, problems: list[str]) -> None:
     """Whether they are known by those names and arguments, fit together, and have the settings they need."""
     try:
         for explorer in load_explorers(recipe.run.explorers):
-            explorer.require(recipe.training)
+            explorer.check(recipe.training)
     except OffleashError as error:
         problems.append(str(error))
 

@@ -6,7 +6,7 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.registry import build, find, fit_arguments
 from offleash.train.explorers.base import Explorer
-from offleash.train.explorers.chain import require_chain
+from offleash.train.explorers.checks import check_chain
 
 EXPLORERS: dict[str, str] = {
     name: f"offleash.train.explorers.{module}"
@@ -20,8 +20,8 @@ EXPLORERS: dict[str, str] = {
         "w_reinforce": "w_reinforce:WReinforce",
         "unlikeliness": "unlikeliness:Unlikeliness",
         "ucpo": "ucpo:Ucpo",
-        "clip_cov": "clip_cov:ClipCov",
-        "kl_cov": "kl_cov:KlCov",
+        "clip_cov": "covariance:ClipCov",
+        "kl_cov": "covariance:KlCov",
         "entropy_advantage": "entropy_advantage:EntropyAdvantage",
         "dynamic_sampling": "dynamic_sampling:DynamicSampling",
         "reference_reset": "reference_reset:ReferenceReset",
@@ -45,7 +45,7 @@ def fit_explorer_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str,
 def load_explorers(chosen: Mapping[str, Mapping[str, Any]]) -> list[Explorer]:
     """One explorer for each name, with its arguments, in the order in which they act."""
     explorers = [_load(name, arguments) for name, arguments in chosen.items()]
-    require_chain(explorers)
+    check_chain(explorers)
     return explorers
 
 

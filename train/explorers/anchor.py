@@ -1,18 +1,28 @@
-"""Base anchoring: what the base got right on training problems is rehearsed, so that the policy does not unlearn it.
+"""Base anchoring: correct base samples of training problems are rehearsed, so that the policy does not unlearn them.
 
 DPH-RL (Li et al., arXiv 2509.07430): loss + eta x mean over tokens of correct base samples of a divergence between
-base and policy (`divergence.py`). Here a problem may be both rehearsed and trained on; the paper splits them. `gate` is
-in the manner of PBA (arXiv 2607.20543): only problems that the base seldom solves are anchored. `weighting: unit` is an
-addition of ours: every distinct correct answer is rehearsed as often as any other, the rare ones too.
+base and policy. Here a problem may be both rehearsed and trained on; the paper splits them. `gate` follows PBA (arXiv
+2607.20543): only problems that the base rarely solves are anchored. `weighting: unit` is our addition: every distinct
+correct answer is rehearsed equally often, including the rare ones.
+
+With lp and lb the log-probabilities of a token under policy and base, and u = exp(lp - lb), the divergence is
+
+    forward   u - ln u - 1                      KL(base || policy), in the low-variance form k3
+    js        u ln u - (u + 1) ln((u + 1) / 2)  twice the Jensen-Shannon divergence
+    nll       -lp                               the cross-entropy: forward KL up to a constant, without a base model
+
+The first two are generators of f-divergences: 0, their minimum, at lp = lb. Only correct samples are rehearsed, which
+is not the base's distribution: forward and js still hold each token at its base probability, while nll raises them all.
 
 Cost: `problems` x `k` base samples, once for all runs (`base_samples.py`). In each micro-batch a forward and a backward
-pass of the policy over the rehearsal batch and, but for `nll`, a forward pass of the base, which is the KL reference if
-there is one (`beta > 0`) and a copy of its own otherwise. The base's log-probabilities are computed then, not stored
-for all samples: a run of long completions rehearses a small part of them.
+pass of the policy over the rehearsal batch and, except for `nll`, a forward pass of the base: the KL reference if there
+is one (`beta > 0`), otherwise a separate copy. The base's log-probabilities are computed on the fly rather than stored,
+because a run of long completions rehearses only a small part of the samples.
 
 The batch is a function of seed, step and micro-batch: nothing is saved in checkpoints.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +35,30 @@ from offleash.callbacks.policy.pool import seed_of
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights
-from offleash.train.explorers.divergence import DIVERGENCES
-from offleash.train.explorers.ranges import require_positive, require_share
+from offleash.train.explorers.checks import check_fraction, check_positive
+
+
+def forward_k3(lp: torch.Tensor, lb: torch.Tensor) -> torch.Tensor:
+    """Gradient in lp: u - 1."""
+    return (lp - lb).exp() - (lp - lb) - 1
+
+
+def js(lp: torch.Tensor, lb: torch.Tensor) -> torch.Tensor:
+    """Gradient in lp: u ln(2 u / (u + 1))."""
+    u = (lp - lb).exp()
+    return u * (lp - lb) - (u + 1) * ((u + 1) / 2).log()
+
+
+def nll(lp: torch.Tensor, lb: torch.Tensor) -> torch.Tensor:
+    """Gradient in lp: -1, whatever the base says."""
+    return -lp
+
+
+DIVERGENCES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "forward": forward_k3,
+    "js": js,
+    "nll": nll,
+}
 
 
 class Rehearsal(NamedTuple):
@@ -61,8 +93,8 @@ class Anchor(Explorer):
             raise ConfigError(f"kind of anchor must be one of {', '.join(DIVERGENCES)}, got {kind!r}")
         if weighting not in ("sample", "unit"):
             raise ConfigError(f"weighting of anchor must be sample or unit, got {weighting!r}")
-        require_positive("anchor", eta=eta)
-        require_share("anchor", gate=gate)
+        check_positive("anchor", eta=eta)
+        check_fraction("anchor", gate=gate)
         if min(problems, k) < 1 or (batch is not None and batch < 1):
             raise ConfigError("problems, k and batch of anchor must be at least 1")
         self.eta, self.kind, self.weighting, self.gate = eta, kind, weighting, gate

@@ -134,13 +134,13 @@ class Explorer:
     """Whether it puts batches together itself and knows of no images: refused where prompts hold some."""
     trainer: Any = None
 
-    def require(self, training: GRPOConfig) -> None:
+    def check(self, training: GRPOConfig) -> None:
         """Raise ConfigError for settings under which this would do nothing, or something else."""
 
     def attach(self, trainer: Any) -> None:
         """Once, when the trainer is built."""
         self.trainer = trainer
-        self.require(trainer.args)
+        self.check(trainer.args)
 
     def collect(self, inputs: list[Any], explored: Explored) -> dict[str, Any]:
         """TRL's generation batch for this rank's dataset rows. `explored` may be called again, with other rows."""

@@ -1,10 +1,13 @@
-"""What the base gets right on training problems: a base pool, drawn once and kept beside the monitor's.
+"""Correct completions of training problems: sampled from the base, or read from a file of a teacher's traces.
 
-The pool depends on the base, the problems, k and the sampling settings, not on the run's seed: another seed or another
-variant finds it. Drawing leaves the training's random numbers alone. A run that resumes draws only what is missing,
-from the frozen base, never from the policy.
+Base samples are a pool, drawn once and kept next to the monitor's. It depends on the base, the problems, k and the
+sampling settings, not on the seed of the run: other seeds and variants reuse it. Drawing does not touch the random
+numbers of training. A resumed run draws only what is missing, from the frozen base, never from the policy.
+
+A teacher's file is JSONL with problem_id and completion; its traces are verified when it is read.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,6 +61,26 @@ def base_solutions(trainer: Any, problems: Sequence[Problem], k: int, step: int)
     spec = ranks.on_main(lambda: filler.base_spec(seed))
     pool = filler.fill_base(folder, spec, seed, step=step)
     return ranks.from_main(lambda: _solved(pool, task.problems))
+
+
+def teacher_solutions(task: Task, path: Path) -> list[Solved]:
+    """The correct traces in a JSONL file; prints how many are wrong or belong to other problems."""
+    problems = {problem.id: problem for problem in task.problems}
+    rows = _read_traces(path)
+    known = [(problems[name], text) for name, text in rows if name in problems]
+    verdicts = task.verify([problem for problem, _ in known], [text for _, text in known])
+    found: dict[str, list[tuple[str, str | None]]] = {}
+    for (problem, text), verdict in zip(known, verdicts, strict=True):
+        if verdict.correct:
+            found.setdefault(problem.id, []).append((text, verdict.answer))
+    right = sum(map(len, found.values()))
+    failed = sum(verdict.failed for verdict in verdicts)
+    print(
+        f"offleash: {path}: {right} of {len(rows)} traces are used, {len(known) - right - failed} are wrong, "
+        f"the verifier failed on {failed}, {len(rows) - len(known)} belong to other problems",
+        flush=True,
+    )
+    return [solved_by(problems[name], traces) for name, traces in found.items()]
 
 
 def unit_weights(answers: Sequence[Any]) -> np.ndarray:
@@ -119,3 +142,16 @@ def _solved(pool: Pool | None, problems: Sequence[Problem]) -> list[Solved]:
     for row in table.filter(table["correct"]).to_pylist():
         found[row["problem_id"]].append((row["completion"], row["answer"]))
     return [solved_by(problem, samples) for problem in problems if (samples := found[problem.id])]
+
+
+def _read_traces(path: Path) -> list[tuple[str, str]]:
+    """(problem id, completion) of each line."""
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [(str(row["problem_id"]), str(row["completion"])) for row in rows]
+    except OSError as error:
+        raise ConfigError(f"source of seeding must be base or a JSONL file: {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is not a file of traces ({error!r}): each line must be JSON with problem_id and completion"
+        ) from error

@@ -16,17 +16,30 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 from trl import GRPOConfig
 
 from offleash.callbacks.guard import STOPPED
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explored, Explorer
-from offleash.train.explorers.inert import updates_per_rollout
-from offleash.train.explorers.joining import ITEMS, joined, rows_of
-from offleash.train.explorers.ranges import require_positive
+from offleash.train.explorers.checks import check_positive, updates_per_rollout
 
 FILE = "dynamic_sampling.json"
+ITEMS = "num_items_in_batch"
+LEFT = ("prompt_ids", "prompt_mask")
+FILLS: dict[str, float] = {
+    "prompt_mask": 0,
+    "completion_mask": 0,
+    "tool_mask": 0,
+    "advantages": 0,
+    "outside": 0,
+    "old_per_token_logps": 0,
+    "ref_per_token_logps": 0,
+    "sampling_per_token_logps": 0,
+    "importance_sampling_ratio": 1,
+}
+"""What pads each tensor of a TRL batch (read against trl 1.16), besides the token ids."""
 
 
 class DynamicSampling(Explorer):
@@ -40,11 +53,11 @@ class DynamicSampling(Explorer):
                 f"max_batches of explorer dynamic_sampling must be at least 2 (1 is plain GRPO), got {max_batches}"
             )
         if budget is not None:
-            require_positive("dynamic_sampling", budget=budget)
+            check_positive("dynamic_sampling", budget=budget)
         self.max_batches, self.budget = max_batches, budget
         self.rollouts, self.batches, self.filled = 0, 0, 0.0
 
-    def require(self, training: GRPOConfig) -> None:
+    def check(self, training: GRPOConfig) -> None:
         rows = training.per_device_train_batch_size * training.steps_per_generation
         if rows % training.num_generations:
             raise ConfigError(
@@ -165,3 +178,29 @@ def further_rows(
 
 def _rows(groups: Sequence[int], generations: int) -> list[int]:
     return [group * generations + i for group in groups for i in range(generations)]
+
+
+def rows_of(batch: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+    """Those rows of a batch, without the batch's token count, which is not theirs."""
+    known = {"prompt_ids", "completion_ids", ITEMS, *FILLS}
+    if strange := sorted(set(batch) - known):
+        raise ConfigError(
+            f"batches with {', '.join(strange)} cannot be joined: explorer dynamic_sampling works on text only; "
+            "remove it from the recipe"
+        )
+    return {key: values[list(rows)] for key, values in batch.items() if key != ITEMS}
+
+
+def joined(parts: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
+    """One after another: prompts padded on the left, all that belongs to completions on the right."""
+    fills = {"prompt_ids": pad_token_id, "completion_ids": pad_token_id, **FILLS}
+    return {key: _stacked([part[key] for part in parts], fills[key], key in LEFT) for key in parts[0]}
+
+
+def _stacked(tensors: Sequence[torch.Tensor], fill: float, left: bool) -> torch.Tensor:
+    if tensors[0].dim() == 1:
+        return torch.cat(list(tensors))
+    width = max(tensor.size(1) for tensor in tensors)
+    gaps = [width - tensor.size(1) for tensor in tensors]
+    padding = [(gap, 0) if left else (0, gap) for gap in gaps]
+    return torch.cat([pad(t, p, value=fill) for t, p in zip(tensors, padding, strict=True)])

@@ -7,14 +7,14 @@ raises a positive advantage by at most 1 / kappa of it and softens a negative on
 import torch
 
 from offleash.train.explorers.base import Explorer, Tokens
-from offleash.train.explorers.ranges import require_positive
+from offleash.train.explorers.checks import check_positive
 
 
 class EntropyAdvantage(Explorer):
     """Args: alpha, the weight of the entropy; kappa, what bounds it."""
 
     def __init__(self, alpha: float = 0.4, kappa: float = 2.0) -> None:
-        require_positive("entropy_advantage", alpha=alpha, kappa=kappa)
+        check_positive("entropy_advantage", alpha=alpha, kappa=kappa)
         self.alpha, self.kappa = alpha, kappa
 
     def token_advantages(self, tokens: Tokens) -> torch.Tensor:

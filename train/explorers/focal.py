@@ -6,14 +6,14 @@ Every advantage of a group is multiplied by (1 - mu)^gamma, where mu is the shar
 import torch
 
 from offleash.train.explorers.base import Explorer, Rollouts
-from offleash.train.explorers.ranges import require_positive
+from offleash.train.explorers.checks import check_positive
 
 
 class Focal(Explorer):
     """Args: gamma, 0.5 in most of the paper's settings."""
 
     def __init__(self, gamma: float = 0.5) -> None:
-        require_positive("focal", gamma=gamma)
+        check_positive("focal", gamma=gamma)
         self.gamma = gamma
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from collections import Counter
 import torch
 
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
-from offleash.train.explorers.ranges import require_positive
+from offleash.train.explorers.checks import check_positive
 
 
 def shared_answers(answers_pg: tuple[tuple[str | None, ...], ...]) -> torch.Tensor:
@@ -24,7 +24,7 @@ class OutcomeBatch(Explorer):
     """Args: weight of the bonus; the paper's is not known, 0.1 to 0.5 are worth trying."""
 
     def __init__(self, weight: float = 0.2) -> None:
-        require_positive("outcome_batch", weight=weight)
+        check_positive("outcome_batch", weight=weight)
         self.weight = weight
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 
 from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
-from offleash.train.explorers.ranges import require_not_negative, require_positive
+from offleash.train.explorers.checks import check_not_negative, check_positive
 
 FILE = "outcome_counts.json"
 
@@ -23,8 +23,8 @@ class OutcomeUcb(Explorer):
     """Args: weight of the bonus; baseline, the paper's b0."""
 
     def __init__(self, weight: float = 0.2, baseline: float = 0.5) -> None:
-        require_positive("outcome_ucb", weight=weight)
-        require_not_negative("outcome_ucb", baseline=baseline)
+        check_positive("outcome_ucb", weight=weight)
+        check_not_negative("outcome_ucb", baseline=baseline)
         self.weight, self.baseline = weight, baseline
         self.counts: dict[str, Counter[str]] = {}
 

@@ -15,7 +15,7 @@ from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts
-from offleash.train.explorers.inert import require_group
+from offleash.train.explorers.checks import check_group_size
 
 
 def pass_at_k_advantages(right: int, total: int, k: int) -> tuple[float, float]:
@@ -38,8 +38,8 @@ class PassAtK(Explorer):
             raise ConfigError(f"explorer pass_at_k: k must be at least 1, got {k}")
         self.k = k
 
-    def require(self, training: GRPOConfig) -> None:
-        require_group("pass_at_k", self.k, training, largest=training.num_generations - 1)
+    def check(self, training: GRPOConfig) -> None:
+        check_group_size("pass_at_k", self.k, training, largest=training.num_generations - 1)
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         return torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])

@@ -15,8 +15,7 @@ from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
-from offleash.train.explorers.inert import require_group
-from offleash.train.explorers.ranges import require_positive
+from offleash.train.explorers.checks import check_group_size, check_positive
 
 
 def pkpo_advantage(right: int, total: int, k: int) -> float:
@@ -32,11 +31,11 @@ class Pkpo(Explorer):
     def __init__(self, k: int = 4, scale: float = 1.0) -> None:
         if k < 1:
             raise ConfigError(f"explorer pkpo: k must be at least 1, got {k}")
-        require_positive("pkpo", scale=scale)
+        check_positive("pkpo", scale=scale)
         self.k, self.scale = k, scale
 
-    def require(self, training: GRPOConfig) -> None:
-        require_group("pkpo", self.k, training)
+    def check(self, training: GRPOConfig) -> None:
+        check_group_size("pkpo", self.k, training)
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         groups_pg = torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])

@@ -9,14 +9,14 @@ import hashlib
 import torch
 
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
-from offleash.train.explorers.ranges import require_positive
+from offleash.train.explorers.checks import check_positive
 
 
 class Placebo(Explorer):
     """Args: weight, the largest bonus before centring; seed, another draw of it, beside the training's own."""
 
     def __init__(self, weight: float = 0.2, seed: int = 0) -> None:
-        require_positive("placebo", weight=weight)
+        check_positive("placebo", weight=weight)
         self.weight, self.seed = weight, seed
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:

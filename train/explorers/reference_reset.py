@@ -23,7 +23,7 @@ from trl.trainer.callbacks import SyncRefModelCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explorer, Rollouts
-from offleash.train.explorers.inert import updates_per_rollout
+from offleash.train.explorers.checks import updates_per_rollout
 
 STATE, WEIGHTS = "reference_reset.json", "reference.safetensors"
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
@@ -82,7 +82,7 @@ class ReferenceReset(Explorer):
         self.resets = 0
         self._rewards: list[float] = []
 
-    def require(self, training: GRPOConfig) -> None:
+    def check(self, training: GRPOConfig) -> None:
         updates, every = updates_per_rollout(training), self.every
         problem = None
         if training.beta == 0:

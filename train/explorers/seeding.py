@@ -36,11 +36,10 @@ from offleash.train.explorers.base_samples import (
     Solved,
     base_solutions,
     completion_ids,
+    teacher_solutions,
     unit_weights,
 )
-from offleash.train.explorers.inert import updates_per_rollout
-from offleash.train.explorers.ranges import require_positive
-from offleash.train.explorers.teacher import teacher_solutions
+from offleash.train.explorers.checks import check_positive, updates_per_rollout
 
 
 def seeded_advantage(advantages: torch.Tensor, logps: torch.Tensor, gamma: float) -> torch.Tensor:
@@ -59,14 +58,14 @@ class Seeding(Explorer):
     """
 
     def __init__(self, source: str = "base", gamma: float = 0.1, problems: int | None = None, k: int = 16) -> None:
-        require_positive("seeding", gamma=gamma)
+        check_positive("seeding", gamma=gamma)
         if k < 1 or (problems is not None and problems < 1):
             raise ConfigError("problems and k of seeding must be at least 1")
         self.source, self.gamma, self.problems, self.k = source, gamma, problems, k
         self.choices: dict[str, tuple[list[list[int]], np.ndarray]] = {}
         self.seen: dict[str, float] = {}
 
-    def require(self, training: GRPOConfig) -> None:
+    def check(self, training: GRPOConfig) -> None:
         if updates_per_rollout(training) > 1 or training.importance_sampling_level != "token":
             raise ConfigError(
                 "seeding weighs each token of a trace once: it needs importance_sampling_level token and one update "
@@ -84,7 +83,7 @@ class Seeding(Explorer):
             solved = base_solutions(trainer, self._problems(), self.k, step)
         else:
             solved = Ranks(trainer.accelerator).from_main(
-                lambda: teacher_solutions(trainer.verifier, Path(self.source))
+                lambda: teacher_solutions(trainer.verifier.task, Path(self.source))
             )
         choices = {problem.problem.id: self._choice(problem) for problem in solved}
         self.choices = {name: choice for name, choice in choices.items() if choice[0]}

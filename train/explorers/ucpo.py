@@ -8,7 +8,7 @@ all-right group has none to share, and is left alone.
 import torch
 
 from offleash.train.explorers.base import Explorer, Rollouts, all_right
-from offleash.train.explorers.ranges import require_share
+from offleash.train.explorers.checks import check_fraction
 
 
 def rarity_weights(logps_pg: torch.Tensor, right_pg: torch.Tensor, tau: float) -> torch.Tensor:
@@ -24,7 +24,7 @@ class Ucpo(Explorer):
     needs_logps = True
 
     def __init__(self, tau: float = 0.2) -> None:
-        require_share("ucpo", tau=tau)
+        check_fraction("ucpo", tau=tau)
         self.tau = tau
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ become a signal of unit variance.
 import torch
 
 from offleash.train.explorers.base import Explorer, Rollouts
-from offleash.train.explorers.ranges import require_share
+from offleash.train.explorers.checks import check_fraction
 
 
 def likeliness_ranks(logps_pg: torch.Tensor) -> torch.Tensor:
@@ -22,7 +22,7 @@ class Unlikeliness(Explorer):
     needs_logps = True
 
     def __init__(self, beta_rank: float = 0.25) -> None:
-        require_share("unlikeliness", beta_rank=beta_rank)
+        check_fraction("unlikeliness", beta_rank=beta_rank)
         self.beta_rank = beta_rank
 
     def rewards(self, rollouts: Rollouts) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts
-from offleash.train.explorers.ranges import require_not_negative
+from offleash.train.explorers.checks import check_not_negative
 
 
 class WReinforce(Explorer):
@@ -17,7 +17,7 @@ class WReinforce(Explorer):
     replaces_advantages = True
 
     def __init__(self, lam: float = 0.1, negative: float = 1.0) -> None:
-        require_not_negative("w_reinforce", lam=lam, negative=negative)
+        check_not_negative("w_reinforce", lam=lam, negative=negative)
         if lam == negative == 0:
             raise ConfigError("lam and negative of explorer w_reinforce must not both be 0: it would train on nothing")
         self.lam, self.negative = lam, negative

@@ -3,7 +3,7 @@
 from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers.inert import updates_per_rollout
+from offleash.train.explorers.checks import updates_per_rollout
 from offleash.train.recipe.config import Recipe
 
 

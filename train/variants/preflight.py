@@ -10,7 +10,7 @@ from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.train.explorers import load_explorers
-from offleash.train.explorers.inert import inert_settings, updates_per_rollout
+from offleash.train.explorers.checks import no_op_settings, updates_per_rollout
 from offleash.train.recipe.config import Recipe, parse_recipe, resolved
 from offleash.train.variants.overlays import CONTROLS, PLAIN
 
@@ -46,7 +46,7 @@ def require_loadable(words: Mapping[str, Sequence[str]], processes: int = 1) -> 
         try:
             recipes[name] = parse_recipe(of_variant, processes)
             for explorer in load_explorers(recipes[name].run.explorers):
-                explorer.require(recipes[name].training)
+                explorer.check(recipes[name].training)
         except OffleashError as error:
             raise ConfigError(f"{name} cannot be trained: {error}") from error
     return recipes
@@ -65,7 +65,7 @@ def require_alike(recipes: Mapping[str, Recipe]) -> None:
                 f"{name} changes {key} from {plain[key]!r} to {values[key]!r}, and would be measured otherwise than "
                 "plain: change it in the recipe, for all of them"
             )
-        if name != PLAIN and (inert := inert_settings(recipe.training)):
+        if name != PLAIN and (inert := no_op_settings(recipe.training)):
             raise ConfigError(f"{name}: {inert[0]} (in a file {name}.yaml of your own)")
 
 

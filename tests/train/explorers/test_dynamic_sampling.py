@@ -11,8 +11,14 @@ from offleash.callbacks import SupportCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import load_task
 from offleash.train.explorers.base import Explorer
-from offleash.train.explorers.dynamic_sampling import DynamicSampling, choose_groups, further_rows, is_mixed
-from offleash.train.explorers.joining import joined, rows_of
+from offleash.train.explorers.dynamic_sampling import (
+    DynamicSampling,
+    choose_groups,
+    further_rows,
+    is_mixed,
+    joined,
+    rows_of,
+)
 from offleash.train.run_folder.folder import why_ended
 
 SMALL = {"per_device_train_batch_size": 16}

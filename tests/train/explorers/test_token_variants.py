@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers.clip_cov import ClipCov
-from offleash.train.explorers.covariance import token_covariance
+from offleash.train.explorers.covariance import ClipCov, KlCov, token_covariance
 from offleash.train.explorers.entropy_advantage import EntropyAdvantage
-from offleash.train.explorers.kl_cov import KlCov
 
 
 def trainer(**args: int) -> SimpleNamespace:

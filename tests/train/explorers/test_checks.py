@@ -1,14 +1,17 @@
-"""Several explorers in one run, and hooks that return what they must not."""
+"""Several explorers in one run, hooks that return invalid values, arguments out of range, keys without effect."""
 
 from typing import Any
 
 import pytest
 import torch
+from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.base import Explorer
-from offleash.train.explorers.chain import require_chain
+from offleash.train.explorers.checks import check_chain, no_op_settings, updates_per_rollout
+from offleash.train.grpo import build_trainer
+from offleash.train.recipe.config import parse_recipe
 from offleash.train.trainer import ExploringTrainer, normalised
 
 
@@ -75,8 +78,8 @@ class Once(Gift):
 
 @pytest.mark.parametrize(("pair", "hook"), [((Once, Once), "collect"), ((Gift, Once), "traces")])
 def test_two_that_draw_the_batch_or_bring_traces_are_refused(pair, hook) -> None:
-    with pytest.raises(ConfigError, match=f"cannot be joined, {hook} of one alone is used"):
-        require_chain([kind("rewards", None) for kind in pair])
+    with pytest.raises(ConfigError, match=f"{pair[0].__name__} and {pair[1].__name__} .*{hook}"):
+        check_chain([kind("rewards", None) for kind in pair])
 
 
 LOGPS = [[-1.0, -2.0, -0.1, -5.0], [-0.3, -0.2, -0.4, -0.1]]
@@ -118,12 +121,12 @@ def test_advantages_changed_in_place_leave_what_they_are_compared_with_alone(adv
     [
         (
             ["focal", "pass_at_k"],
-            "PassAtK computes advantages afresh and would drop those of Focal: name PassAtK first",
+            "PassAtK .* Focal: list PassAtK first",
         ),
-        (["ucpo", "focal", "w_reinforce"], "would drop those of Ucpo and Focal: name WReinforce first"),
-        (["pkpo", "pass_at_k"], "would drop those of Pkpo: choose one of them"),
-        (["pass_at_k", "unlikeliness"], "PassAtK computes .* and would ignore those of Unlikeliness"),
-        (["unlikeliness", "pkpo"], "Pkpo computes .* and would ignore those of Unlikeliness"),
+        (["ucpo", "focal", "w_reinforce"], "Ucpo and Focal: list WReinforce first"),
+        (["pkpo", "pass_at_k"], "PassAtK .* Pkpo: choose one"),
+        (["pass_at_k", "unlikeliness"], "PassAtK .* Unlikeliness"),
+        (["unlikeliness", "pkpo"], "Pkpo .* Unlikeliness"),
     ],
 )
 def test_a_chain_in_which_one_would_drop_anothers_work_is_refused(names, error: str, make_trainer) -> None:
@@ -192,3 +195,106 @@ def test_what_is_done_to_token_advantages_is_logged_under_a_key_of_its_own(make_
     (row,) = trajectory(trainer)
     assert row["explorer/token_advantage_change_abs"] == pytest.approx(0.25)
     assert row["explorer/advantage_change_abs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("entropy_advantage", {"kappa": 0.0}),
+        ("entropy_advantage", {"kappa": -1.0}),
+        ("entropy_advantage", {"alpha": 0.0}),
+        ("clip_cov", {"ratio": 0.0}),
+        ("clip_cov", {"low": 5.0}),
+        ("kl_cov", {"ratio": 0.0}),
+        ("kl_cov", {"ratio": 1.5}),
+        ("kl_cov", {"weight": 0.0}),
+        ("placebo", {"weight": 0.0}),
+        ("outcome_batch", {"weight": -0.2}),
+        ("outcome_ucb", {"weight": 0.0}),
+        ("ucpo", {"tau": 2.0}),
+        ("unlikeliness", {"beta_rank": 1.5}),
+        ("outcome_batch", {"weight": float("inf")}),
+        ("outcome_ucb", {"baseline": float("nan")}),
+        ("focal", {"gamma": 0.0}),
+        ("focal", {"gamma": float("nan")}),
+        ("w_reinforce", {"lam": -1.0}),
+        ("w_reinforce", {"negative": -1.0}),
+        ("pkpo", {"scale": 0.0}),
+        ("dynamic_sampling", {"max_batches": 1}),
+        ("dynamic_sampling", {"budget": 0.0}),
+        ("seeding", {"gamma": 0.0}),
+        ("anchor", {"eta": -1.0}),
+        ("anchor", {"gate": float("nan")}),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(name, arguments):
+    (argument, value), *_ = arguments.items()
+    load_explorers({name: {}})
+    with pytest.raises(ConfigError, match=f"{argument} of explorer {name} must be .*got {value}"):
+        load_explorers({name: arguments})
+
+
+def test_w_reinforce_with_nothing_to_learn_from_is_refused():
+    with pytest.raises(ConfigError, match="lam and negative of explorer w_reinforce"):
+        load_explorers({"w_reinforce": {"lam": 0.0, "negative": 0.0}})
+
+
+def config(**settings) -> GRPOConfig:
+    return GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, num_generations=4, **settings)
+
+
+@pytest.mark.parametrize(
+    ("per_generation", "iterations", "accumulation", "updates"),
+    [(1, 1, 1, 1), (2, 1, 1, 2), (1, 3, 1, 3), (4, 1, 2, 2), (2, 2, 2, 2), (2, 1, 4, 1), (3, 1, 2, 3)],
+)
+def test_updates_per_rollout_counts_the_steps_to_the_next_common_beginning(
+    per_generation, iterations, accumulation, updates
+) -> None:
+    settings = config(
+        per_device_train_batch_size=4,
+        steps_per_generation=per_generation,
+        num_iterations=iterations,
+        gradient_accumulation_steps=accumulation,
+    )
+    assert updates_per_rollout(settings) == updates
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("per_generation", [1, 2, 4])
+def test_with_one_update_and_only_then_trl_needs_no_log_probabilities_of_the_past(
+    per_generation, accumulation, make_trainer
+) -> None:
+    """Fails if TRL changes when it takes the policy for the one that drew the rollouts."""
+    trainer = make_trainer(
+        "run",
+        [],
+        per_device_train_batch_size=4,
+        steps_per_generation=per_generation,
+        gradient_accumulation_steps=accumulation,
+    )
+    rows = [trainer.train_dataset[i] for i in range(per_generation) for _ in range(4)]
+    output = trainer._generate_and_score_completions(rows)
+    assert ("old_per_token_logps" in output) == (updates_per_rollout(trainer.args) > 1)
+
+
+def test_clipping_that_never_binds_is_named() -> None:
+    (line,) = no_op_settings(config(per_device_train_batch_size=4, epsilon_high=0.28))
+    assert "epsilon_high" in line
+    assert "steps_per_generation" in line
+    assert no_op_settings(config(per_device_train_batch_size=4)) == []
+    assert no_op_settings(config(per_device_train_batch_size=4, epsilon_high=0.28, steps_per_generation=2)) == []
+
+
+def lab(tmp_path, *flags):
+    words = ["--config", "lab", "--output_dir", str(tmp_path / "run"), "--use_cpu", "true", "--monitor_every", "0"]
+    return parse_recipe([*words, "--train_args", '{"split": "train", "n": 64}', *flags])
+
+
+def test_a_run_says_at_its_start_what_does_nothing(tmp_path, capsys) -> None:
+    build_trainer(lab(tmp_path, "--epsilon_high", "0.28"))
+    assert "offleash: WARNING: epsilon_high" in capsys.readouterr().out
+
+
+def test_trls_own_synchronised_reference_is_refused_with_what_to_write_instead(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"reference_reset: \{every: 512, alpha: 0.6, reset_optimizer: false\}\}"):
+        build_trainer(lab(tmp_path, "--sync_ref_model", "true"))

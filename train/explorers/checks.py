@@ -1,0 +1,89 @@
+"""Settings that explorers do not work with: arguments out of range, chains that undo each other, no-op keys."""
+
+import math
+from collections.abc import Sequence
+
+from trl import GRPOConfig
+
+from offleash.eval.errors import ConfigError
+from offleash.train.explorers.base import Explorer
+
+
+def check_positive(explorer: str, **arguments: float) -> None:
+    for name, value in arguments.items():
+        if not 0 < value < math.inf:
+            raise ConfigError(f"{name} of explorer {explorer} must be above 0, got {value}")
+
+
+def check_not_negative(explorer: str, **arguments: float) -> None:
+    for name, value in arguments.items():
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"{name} of explorer {explorer} must be 0 or more, got {value}")
+
+
+def check_fraction(explorer: str, **arguments: float) -> None:
+    for name, value in arguments.items():
+        if not 0 < value <= 1:
+            raise ConfigError(f"{name} of explorer {explorer} must be above 0 and at most 1, got {value}")
+
+
+def check_group_size(name: str, k: int, training: GRPOConfig, largest: int | None = None) -> None:
+    """Raise ConfigError if an explorer's k is larger than num_generations, or than `largest` where that is given."""
+    if k > (training.num_generations if largest is None else largest):
+        raise ConfigError(
+            f"explorer {name} would train on nothing: k is {k}, but a group has {training.num_generations} rollouts; "
+            "lower k or raise num_generations"
+        )
+
+
+def overrides(explorer: Explorer, hook: str) -> bool:
+    """Whether its class overrides the hook."""
+    return getattr(type(explorer), hook) is not getattr(Explorer, hook)
+
+
+def check_chain(explorers: Sequence[Explorer]) -> None:
+    """Raise ConfigError if one explorer of a run would discard what another one did.
+
+    An explorer that recomputes advantages must come first, and ignores shaped rewards. Only one explorer can draw the
+    batch, and a group has room for one trace.
+    """
+    for hook in ("collect", "traces"):
+        if len(both := [type(e).__name__ for e in explorers if overrides(e, hook)]) > 1:
+            raise ConfigError(f"{' and '.join(both)} cannot be combined, only one explorer may have {hook}: choose one")
+    for place, explorer in enumerate(explorers):
+        if not explorer.replaces_advantages:
+            continue
+        name = type(explorer).__name__
+        dropped = [type(e).__name__ for e in explorers[:place] if overrides(e, "advantages")]
+        if dropped:
+            raise ConfigError(
+                f"{name} recomputes the advantages and would discard those of {' and '.join(dropped)}: "
+                + (f"list {name} first" if not explorers[0].replaces_advantages else "choose one of them")
+            )
+        ignored = [type(e).__name__ for e in explorers if e is not explorer and overrides(e, "rewards")]
+        if ignored:
+            raise ConfigError(
+                f"{name} computes advantages from the true rewards and would ignore those of {' and '.join(ignored)}: "
+                "choose one of them"
+            )
+
+
+def updates_per_rollout(training: GRPOConfig) -> int:
+    """Optimizer steps from one rollout until a step and a rollout next start together (read against trl 1.16).
+
+    If it is 1, the policy that is updated is the one that drew the rollouts: all ratios are 1.
+    """
+    micro_batches = training.steps_per_generation * training.num_iterations
+    return math.lcm(micro_batches, training.gradient_accumulation_steps) // training.gradient_accumulation_steps
+
+
+def no_op_settings(training: GRPOConfig) -> list[str]:
+    """One line for each key that is set and has no effect."""
+    if updates_per_rollout(training) > 1:
+        return []
+    return [
+        f"{key} has no effect with one update per rollout, where no ratio is ever clipped: set steps_per_generation "
+        "(or num_iterations) above gradient_accumulation_steps"
+        for key in ("epsilon_high", "delta")
+        if getattr(training, key) is not None
+    ]
