@@ -147,5 +147,5 @@ def test_a_teachers_traces_are_verified_and_wrong_ones_left_out(make_trainer, tm
     [{"num_iterations": 2}, {"steps_per_generation": 2}, {"importance_sampling_level": "sequence"}],
 )
 def test_settings_under_which_the_weight_would_be_wrong_are_refused(make_trainer, settings) -> None:
-    with pytest.raises(ConfigError, match="importance_sampling_level token .*num_iterations"):
+    with pytest.raises(ConfigError, match=r"importance_sampling_level token .*num_iterations"):
         make_trainer("run", [Seeding()], **settings)
