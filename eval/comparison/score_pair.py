@@ -126,7 +126,7 @@ def _notes(found: Paired, base: Sides, policy: Sides) -> list[str]:
 def _note(task: str, side: str, scored: Scored) -> str:
     folder, rows = scored.folder, scored.rows
     known = int(np.isfinite(rows.drawn_r).sum())
-    other = f"; {int(rows.respelled_r.sum()):,} of {known:,} in another number of tokens than drawn" if known else ""
+    other = f"; {int(rows.retokenized_r.sum()):,} of {known:,} in another number of tokens than drawn" if known else ""
     return (
         f"{task}: {len(rows.index_r):,} of the {side}'s completions scored under {folder.name} at temperature "
         f"{folder.spec.temperature:g}{other}"

@@ -1,35 +1,32 @@
-"""Scores of traces for people and as JSON: a table of files by models.
+"""Reports of trace scores: a table with a row per file and model as text, Markdown and JSON.
 
-The keys of the JSON are a promise: added to, never renamed; `format` counts breaking changes.
+The JSON keys are stable: keys may be added but are never renamed; `format` counts breaking changes.
 
     {"format": 1, "confidence": 0.95, "temperature": 1.0, "notes": [text], "traces": [{"file": name, "traces": n,
      "problems": n, "models": [{"model", "revision", "weights", "dtype", "template" (a fingerprint), "end_token",
      "scored", "empty", "too_long", "perplexity": ESTIMATE, "mean_perplexity": ESTIMATE, "median_perplexity": x,
      "token_entropy": ESTIMATE (nats), "tokens": ESTIMATE}]}]}
 
-    ESTIMATE  value, low, high, n (problems it rests on)
+    ESTIMATE  value, low, high, n (number of problems)
 
-A number that is undefined is null. What each is: `offleash.eval.scoring.summary`.
+An undefined number is null. Definitions: `offleash.eval.scoring.summary`.
 """
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from offleash.eval.engines.model import ModelSource
 from offleash.eval.report.numbers import estimate, number
 from offleash.eval.report.sanitize import markdown_text
 from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_table
-from offleash.eval.scoring.traces import Traces, TraceScores
+from offleash.eval.scoring.summary import CONFIDENCE
+from offleash.eval.scoring.traces import TraceResult
 from offleash.eval.stats.intervals import Estimate
 
-CONFIDENCE = 0.95
 HEADER = ("", "scored", "perplexity", "mean", "median", "token entropy", "tokens")
 LEGEND = (
     "perplexity: exp of the mean -log p per token (over a trace, over a problem's traces, over problems); mean, "
@@ -37,25 +34,8 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TraceResult:
-    """One file under one model."""
-
-    traces: Traces
-    source: ModelSource
-    template: str
-    end_token: str
-    scores: TraceScores
-
-    @property
-    def model(self) -> str:
-        """A local path says more of the machine than of the model."""
-        path = PurePath(self.source.name)
-        return "/".join(path.parts[-2:]) if path.is_absolute() else self.source.name
-
-
 def notes(results: Sequence[TraceResult]) -> list[str]:
-    """What makes a number less than it seems."""
+    """Caveats: traces that were left out, perplexities that cannot be compared."""
     found = []
     for one in results:
         scores, where = one.scores, f"{one.traces.path.name} under {one.model}"
@@ -63,8 +43,8 @@ def notes(results: Sequence[TraceResult]) -> list[str]:
             found.append(f"{where}: {scores.empty:,} empty traces are left out")
         if scores.too_long:
             found.append(
-                f"{where}: {scores.too_long:,} traces do not fit the model's {one.source.context:,} tokens with their "
-                "prompt and are left out"
+                f"{where}: {scores.too_long:,} traces do not fit into the model's {one.source.context:,} tokens with "
+                "their prompt and are left out"
             )
     for one in results:
         same_file = [other for other in results if other.traces is one.traces]
@@ -72,8 +52,8 @@ def notes(results: Sequence[TraceResult]) -> list[str]:
             not np.array_equal(one.scores.tokens_s, other.scores.tokens_s) for other in same_file
         ):
             found.append(
-                f"{one.traces.path.name}: the models spell these traces in different tokens: perplexities per token do "
-                "not compare"
+                f"{one.traces.path.name}: the models tokenize these traces differently: perplexities per token are not "
+                "comparable"
             )
     return found
 

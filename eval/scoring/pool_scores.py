@@ -1,31 +1,97 @@
-"""The loop that scores a pool's completions under a model, and goes on where it was stopped.
+"""Scoring a pool: log-probability, perplexity and token entropy of its completions under any model.
 
-Completions are taken in groups, in the order of the pool, and a group is written whole: a run that was killed and
-continued computes every group as one that was not, to the last bit.
+Completions are processed in groups, in the order of the pool, and groups are written in full. A run that was killed and
+resumed therefore computes every group exactly as an uninterrupted run does, bit for bit.
 """
 
 import math
+import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from tqdm.auto import tqdm
 
-from offleash.eval.engines.model import one_line
-from offleash.eval.errors import EngineError
+from offleash.eval.engines.base import LIBRARIES, library_versions
+from offleash.eval.engines.model import ModelSource
+from offleash.eval.engines.prompts import Prepared, prepare_prompts
+from offleash.eval.errors import PoolError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.store import Chunk
-from offleash.eval.scoring.score_folder import ScoreFolder
-from offleash.eval.scoring.teacher_forcing import Scores, score
-from offleash.eval.scoring.tokens import TextEncoder, was_cut
+from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
+from offleash.eval.scoring.settings import ScoreSettings, resolve_scorer
+from offleash.eval.scoring.summary import Summary, summarize
+from offleash.eval.scoring.tokens import TextEncoder, find_encoder, prompt_ids, was_truncated
 
-GROUP_ROWS, GROUP_LETTERS = 256, 500_000
+GROUP_ROWS, GROUP_CHARS = 256, 500_000
 
 Columns = dict[str, list[Any]]
+
+
+class PoolScores(NamedTuple):
+    """The scores of a pool's completions under one model, as `score_pool` leaves them on disk."""
+
+    path: Path
+    """POOL/scores/NAME."""
+    summary: Summary
+    """Perplexity, token entropy and length, each an `Estimate` over problems."""
+    rows: ScoreRows
+    """One entry per completion."""
+    new: int
+    """How many completions this call processed; the others had been scored before."""
+    notes: tuple[str, ...]
+    """What was not scored, or not as it was sampled."""
+
+
+def score_pool(
+    pool: Pool | str | Path,
+    model: str | Path,
+    *,
+    k: int | None = None,
+    limit: int | None = None,
+    name: str | None = None,
+    temperature: float = 1.0,
+    template: str = "auto",
+    template_args: Mapping[str, Any] | None = None,
+    end_token: str | None = None,
+    dtype: str = "auto",
+    revision: str | None = None,
+    tokenizer: str | None = None,
+    force: bool = False,
+    batch_tokens: int = 16384,
+    save_every: float = 10.0,
+    progress: bool = True,
+) -> PoolScores:
+    """Score the completions of a pool under a model and keep the scores in POOL/scores/NAME, like `offleash score`.
+
+    `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, or "lab". The same call resumes scores
+    that are incomplete. The other arguments are described in `ScoreSettings` and `resolve_model`. Raises PoolError for
+    scores of that name that were made with other settings or weights, EngineError if the model cannot score.
+    """
+    settings = ScoreSettings(
+        k=k,
+        limit=limit,
+        name=name,
+        temperature=temperature,
+        template=template,
+        template_args=template_args or {},
+        end_token=end_token,
+        force=force,
+        batch_tokens=batch_tokens,
+        save_every=save_every,
+    )
+    source = resolve_scorer(str(model), revision=revision, tokenizer=tokenizer, dtype=dtype)
+    job = ScoringJob.prepare(pool if isinstance(pool, Pool) else Pool.open(pool), source, settings)
+    new = 0
+    if not job.is_done:
+        from offleash.eval.scoring.teacher_forcing import load_model
+
+        new = job.run(load_model(source), progress=progress)
+    return job.result(new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,131 +101,151 @@ class Row:
     problem: int
     index: int
     status: str
-    drawn_tokens: int | None
+    sampled_tokens: int | None
     text: str | None
 
 
-def score_pool(
-    pool: Pool,
-    folder: ScoreFolder,
-    model: Any,
-    encoder: TextEncoder,
-    prompts: Sequence[list[int]],
-    *,
-    k: int | None = None,
-    batch_tokens: int = 16384,
-    save_every: float = 10.0,
-    show: bool = True,
-) -> int:
-    """Score what the folder lacks of the first `k` draws of the first problems, one for each of `prompts`.
+@dataclass(frozen=True, slots=True)
+class ScoringJob:
+    """A pool to be scored under one model. All checks are done when it is prepared, before any weights are loaded."""
 
-    Returns how many completions were looked at. Raises EngineError if the model cannot score them.
-    """
-    wanted, done_pk = wanted_draws(pool, len(prompts), k), folder.done()
-    before = int(done_pk[: len(prompts), :k].sum())
-    pending: list[Columns] = []
-    saved = started = time.monotonic()
-    with _bar(pool, folder, wanted, before, show) as bar:
-        running = Running(bar, started)
-        try:
-            for group in _groups(pool, len(prompts), k):
-                rows = [row for row in group if not done_pk[row.problem, row.index]]
-                if rows:
-                    pending.append(_score_rows(pool, folder, model, encoder, prompts, rows, batch_tokens))
-                    running.add(pending[-1])
-                if pending and time.monotonic() - saved >= save_every:
-                    _save(folder, pending)
-                    saved = time.monotonic()
-        finally:
-            _save(folder, pending)
-    return running.count
+    pool: Pool
+    folder: ScoreFolder
+    encoder: TextEncoder
+    prompts: list[list[int]]
+    """Of the problems whose completions are scored."""
+    template: str
+    """In words."""
+    wanted: int
+    """Completions to score, including those that are done."""
+    settings: ScoreSettings
+    notes: tuple[str, ...]
+
+    @classmethod
+    def prepare(cls, pool: Pool, source: ModelSource, settings: ScoreSettings) -> "ScoringJob":
+        if settings.k is not None and settings.k > pool.spec.k:
+            raise PoolError(f"{pool.path} has a budget of {pool.spec.k} samples per problem, but k is {settings.k}")
+        encoder = find_encoder(source, settings.end_token, pool.spec)
+        prepared = prepare_prompts(pool.problems, source.tokenizer, settings.template, settings.template_args)
+        notes = () if settings.force else _check_template(pool, source, prepared)
+        prompts = prompt_ids(prepared)[: settings.limit]
+        wanted = _count_samples(pool, len(prompts), settings.k)
+        if not wanted:
+            few = "" if settings.k is settings.limit is None else " within the given k and limit"
+            raise PoolError(f"{pool.path} has no samples{few}: draw them with offleash sample, or restore its parts")
+        spec = ScoreSpec(
+            pool=pool.spec.fingerprint(),
+            model=source.name,
+            revision=source.revision,
+            weights=source.weights,
+            dtype=source.dtype,
+            template=prepared.template,
+            temperature=settings.temperature,
+            end_token=encoder.end_token,
+            versions=library_versions(*LIBRARIES),
+        )
+        same = next((one.name for one in find_scores(pool) if not one.spec.differences(spec)), None)
+        folder = ScoreFolder.open_or_create(pool, settings.name or same or _folder_name(source.name), spec)
+        return cls(pool, folder, encoder, prompts, prepared.words, wanted, settings, notes)
+
+    @property
+    def is_done(self) -> bool:
+        return self._count_done(self.folder.done()) >= self.wanted
+
+    def run(self, model: Any, *, progress: bool = True) -> int:
+        """Score the completions that the folder lacks and return how many there were."""
+        done_pk = self.folder.done()
+        pending: list[Columns] = []
+        saved = time.monotonic()
+        with self._bar(self._count_done(done_pk), progress) as bar:
+            meter = _Meter(bar)
+            try:
+                for group in self._groups():
+                    rows = [row for row in group if not done_pk[row.problem, row.index]]
+                    if rows:
+                        pending.append(self._score(model, rows))
+                        meter.add(pending[-1])
+                    if pending and time.monotonic() - saved >= self.settings.save_every:
+                        self._save(pending)
+                        saved = time.monotonic()
+            finally:
+                self._save(pending)
+        return meter.count
+
+    def result(self, new: int = 0) -> PoolScores:
+        """What the folder holds of the completions that were asked for."""
+        rows = self.folder.read()
+        rows = rows.where((rows.problem_r < len(self.prompts)) & (rows.index_r < (self.settings.k or np.inf)))
+        found = summarize(rows.problem_r, rows.nll_r, rows.entropy_r, rows.tokens_r)
+        return PoolScores(self.folder.path, found, rows, new, (*self.notes, *_notes(rows)))
+
+    def _count_done(self, done_pk: np.ndarray) -> int:
+        return int(done_pk[: len(self.prompts), : self.settings.k].sum())
+
+    def _groups(self) -> Iterator[list[Row]]:
+        group: list[Row] = []
+        chars = 0
+        columns, problem_ids = ["status", "tokens", "completion"], self.pool.problem_ids[: len(self.prompts)]
+        for chunk in self.pool.scan(columns, self.settings.k, problem_ids):
+            for row in _rows(chunk):
+                group.append(row)
+                chars += len(row.text or "")
+                if len(group) >= GROUP_ROWS or chars >= GROUP_CHARS:
+                    yield group
+                    group, chars = [], 0
+        if group:
+            yield group
+
+    def _score(self, model: Any, rows: Sequence[Row]) -> Columns:
+        from offleash.eval.scoring.teacher_forcing import score_checked  # imports torch, which checks do not need
+
+        ids = [None if row.text is None else self._encode(row) for row in rows]
+        asked = [i for i, one in enumerate(ids) if one and self.encoder.fits(self.prompts[rows[i].problem], one)]
+        scores = score_checked(
+            model,
+            [self.prompts[rows[i].problem] for i in asked],
+            [ids[i] or [] for i in asked],
+            temperature=self.settings.temperature,
+            batch_tokens=self.settings.batch_tokens,
+        )
+        logprob, entropy = [math.nan] * len(rows), [math.nan] * len(rows)
+        for place, i in enumerate(asked):
+            logprob[i], entropy[i] = float(scores.logprob_s[place]), float(scores.entropy_s[place])
+        return {
+            "problem_id": [self.pool.problem_ids[row.problem] for row in rows],
+            "index": [row.index for row in rows],
+            "tokens": [None if one is None else len(one) for one in ids],
+            "drawn_tokens": [row.sampled_tokens for row in rows],
+            "logprob": logprob,
+            "entropy": entropy,
+        }
+
+    def _encode(self, row: Row) -> list[int]:
+        ids = self.encoder.ids(row.text or "")
+        truncated = was_truncated(self.pool.spec, row.status, row.sampled_tokens, len(ids))
+        return ids if truncated else [*ids, *self.encoder.end_ids]
+
+    def _save(self, pending: list[Columns]) -> None:
+        if pending:
+            self.folder.append({name: [value for part in pending for value in part[name]] for name in pending[0]})
+            pending.clear()
+
+    def _bar(self, done: int, progress: bool) -> Any:
+        return tqdm(
+            desc=f"{self.pool.spec.task} under {self.folder.name}",
+            total=self.wanted,
+            initial=done,
+            unit=" completions",
+            disable=not progress,
+            mininterval=0.1 if sys.stderr.isatty() else 10.0,
+        )
 
 
-def wanted_draws(pool: Pool, problems: int, k: int | None) -> int:
-    """How many draws the pool holds among the first `k` of its first problems."""
-    limit = pool.spec.k if k is None else k
-    return sum(limit - len(missing) for missing in pool.missing(k)[:problems])
+class _Meter:
+    """Feeds the progress bar: rate and perplexity so far (a mean over completions, not yet over problems)."""
 
-
-def score_checked(model: Any, prompts: list[list[int]], completions: list[list[int]], **settings: Any) -> Scores:
-    """`scoring.score`, with what can go wrong in it as one line."""
-    try:
-        scores = score(model, prompts, completions, **settings)
-    except torch.OutOfMemoryError as error:
-        raise EngineError(
-            f"out of memory: lower --batch-tokens ({one_line(error, 80)}); what was scored is kept"
-        ) from error
-    if not np.all(np.isfinite(scores.logprob_s)):
-        raise EngineError("the model gives log-probabilities that are not finite: score it with --dtype float32")
-    return scores
-
-
-def _groups(pool: Pool, problems: int, k: int | None) -> Iterator[list[Row]]:
-    group: list[Row] = []
-    letters = 0
-    for chunk in pool.scan(["status", "tokens", "completion"], k, pool.problem_ids[:problems]):
-        for row in _rows(chunk):
-            group.append(row)
-            letters += len(row.text or "")
-            if len(group) >= GROUP_ROWS or letters >= GROUP_LETTERS:
-                yield group
-                group, letters = [], 0
-    if group:
-        yield group
-
-
-def _rows(chunk: Chunk) -> Iterator[Row]:
-    columns = (chunk.columns.column(name).to_pylist() for name in ("status", "tokens", "completion"))
-    return (Row(*values) for values in zip(chunk.problem_r.tolist(), chunk.index_r.tolist(), *columns, strict=True))
-
-
-def _score_rows(
-    pool: Pool,
-    folder: ScoreFolder,
-    model: Any,
-    encoder: TextEncoder,
-    prompts: Sequence[list[int]],
-    rows: Sequence[Row],
-    batch_tokens: int,
-) -> Columns:
-    ids = [None if row.text is None else _encode(pool, encoder, row) for row in rows]
-    asked = [i for i, one in enumerate(ids) if one and encoder.fits(prompts[rows[i].problem], one)]
-    scores = score_checked(
-        model,
-        [prompts[rows[i].problem] for i in asked],
-        [ids[i] or [] for i in asked],
-        temperature=folder.spec.temperature,
-        batch_tokens=batch_tokens,
-    )
-    logprob, entropy = [math.nan] * len(rows), [math.nan] * len(rows)
-    for place, i in enumerate(asked):
-        logprob[i], entropy[i] = float(scores.logprob_s[place]), float(scores.entropy_s[place])
-    return {
-        "problem_id": [pool.problem_ids[row.problem] for row in rows],
-        "index": [row.index for row in rows],
-        "tokens": [None if one is None else len(one) for one in ids],
-        "drawn_tokens": [row.drawn_tokens for row in rows],
-        "logprob": logprob,
-        "entropy": entropy,
-    }
-
-
-def _encode(pool: Pool, encoder: TextEncoder, row: Row) -> list[int]:
-    ids = encoder.ids(row.text or "")
-    return ids if was_cut(pool.spec, row.status, row.drawn_tokens, len(ids)) else [*ids, *encoder.end_ids]
-
-
-def _save(folder: ScoreFolder, pending: list[Columns]) -> None:
-    if pending:
-        folder.append({name: [value for columns in pending for value in columns[name]] for name in pending[0]})
-        pending.clear()
-
-
-class Running:
-    """What the bar says: rate, time left, and the perplexity so far (over completions, not yet over problems)."""
-
-    def __init__(self, bar: Any, started: float) -> None:
-        self.bar, self.started = bar, started
+    def __init__(self, bar: Any) -> None:
+        self.bar, self.started = bar, time.monotonic()
         self.count = self.tokens = self.scored = 0
         self.nll = 0.0
 
@@ -176,12 +262,50 @@ class Running:
         self.bar.update(len(columns["index"]))
 
 
-def _bar(pool: Pool, folder: ScoreFolder, wanted: int, before: int, show: bool) -> Any:
-    return tqdm(
-        desc=f"{pool.spec.task} under {folder.name}",
-        total=wanted,
-        initial=before,
-        unit=" completions",
-        disable=not show,
-        mininterval=0.1 if sys.stderr.isatty() else 10.0,
+def _check_template(pool: Pool, source: ModelSource, prepared: Prepared) -> tuple[str, ...]:
+    """The same completion after another prompt has another score. Returns a note if the pool's template is unknown."""
+    theirs = pool.spec.template
+    if theirs == prepared.template:
+        return ()
+    if theirs == "unknown" or theirs.startswith("server:"):
+        return ("the pool does not record which template it was sampled with",)
+    raise PoolError(
+        f"{pool.path} was sampled with another template or tokenizer than that of {source.name} (template: "
+        f"{theirs[:12]} -> {prepared.template[:12]}): give the --template, --template-args or --tokenizer it was "
+        "sampled with, or --force"
     )
+
+
+def _count_samples(pool: Pool, problems: int, k: int | None) -> int:
+    """How many samples the pool holds among the first `k` of each of its first `problems`."""
+    budget = pool.spec.k if k is None else k
+    return sum(budget - len(missing) for missing in pool.missing(k)[:problems])
+
+
+def _folder_name(model: str) -> str:
+    """A readable file name from the end of a path or from a hub id."""
+    parts = [part for part in PurePath(model).parts[-3:] if part.strip("/.")]
+    return re.sub(r"[^\w.@+-]+", "-", "-".join(parts)).strip("-.") or "model"
+
+
+def _rows(chunk: Chunk) -> Iterator[Row]:
+    columns = (chunk.columns.column(name).to_pylist() for name in ("status", "tokens", "completion"))
+    return (Row(*values) for values in zip(chunk.problem_r.tolist(), chunk.index_r.tolist(), *columns, strict=True))
+
+
+def _notes(rows: ScoreRows) -> list[str]:
+    unscored = np.isnan(rows.logprob_r)
+    counts = {
+        "have no text stored": int(np.isnan(rows.tokens_r).sum()),
+        "are empty": int((rows.tokens_r == 0).sum()),
+        "do not fit into the model's context with their prompt": int((unscored & (rows.tokens_r > 0)).sum()),
+    }
+    total = len(unscored)
+    found = [f"{count:,} of {total:,} completions {what}: not scored" for what, count in counts.items() if count]
+    if retokenized := int(rows.retokenized_r.sum()):
+        known = int((~unscored & np.isfinite(rows.drawn_r)).sum())
+        found.append(
+            f"{retokenized:,} of {known:,} completions were sampled with a different number of tokens than their text "
+            "has: they are scored in another tokenization of the same text"
+        )
+    return found

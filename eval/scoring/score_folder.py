@@ -89,7 +89,7 @@ class ScoreRows(NamedTuple):
         return -self.logprob_r / np.where(self.tokens_r > 0, self.tokens_r, np.nan)
 
     @property
-    def respelled_r(self) -> NDArray[np.bool_]:
+    def retokenized_r(self) -> NDArray[np.bool_]:
         """Scored in another number of tokens than it was drawn with."""
         return np.isfinite(self.logprob_r + self.drawn_r) & (self.tokens_r != self.drawn_r)
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from offleash.eval.errors import ConfigError
+from offleash.eval.engines.model import ModelSource, one_line
+from offleash.eval.errors import ConfigError, EngineError
 
 CHUNK_BYTES = 64 << 20
 """Of float32 logits at once: large enough to keep a device busy, small beside any model."""
@@ -68,6 +69,25 @@ def score(
     finally:
         model.train(was_training)
     return Scores(logprob_s, entropy_s, tokens_s)
+
+
+def score_checked(model: Any, prompts: list[list[int]], completions: list[list[int]], **settings: Any) -> Scores:
+    """`score`; out of memory and log-probabilities that are not finite are an EngineError that says what to change."""
+    try:
+        scores = score(model, prompts, completions, **settings)
+    except torch.OutOfMemoryError as error:
+        raise EngineError(
+            f"out of memory: lower --batch-tokens ({one_line(error, 80)}); completed scores are kept"
+        ) from error
+    if not np.all(np.isfinite(scores.logprob_s)):
+        raise EngineError("the model returns log-probabilities that are not finite: score it with --dtype float32")
+    return scores
+
+
+def load_model(source: ModelSource) -> Any:
+    from offleash.eval.engines.transformers_engine import TransformersEngine
+
+    return TransformersEngine(source, context=0).model
 
 
 def _batches(

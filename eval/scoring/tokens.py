@@ -1,20 +1,22 @@
-"""From stored text back to the tokens that are scored: what can be known of them, and what cannot.
+"""From stored text back to the tokens that are scored: what can be known about them, and what cannot.
 
-The prompt is tokenised as it is for sampling (`engines.prompts`). The completion's text is tokenised by itself, so that
-no token spans the border, and is followed by one end token if the completion was not cut. A text has several spellings
-in tokens and the one that was drawn is not stored: where the numbers of tokens differ, it was another one for certain.
+The prompt is tokenized as it is for sampling (`engines.prompts`). The completion's text is tokenized by itself, so that
+no token spans the boundary, and is followed by one end token unless the completion was truncated. A text can be
+tokenized in several ways and the sampled token ids are not stored. Where the numbers of tokens differ, the sampled
+tokenization was certainly another one.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 from offleash.eval.engines.model import ModelSource, token_ids
+from offleash.eval.engines.prompts import Prepared
 from offleash.eval.pool.spec import PoolSpec
 
 
 @dataclass(frozen=True, slots=True)
 class TextEncoder:
-    """`end_token` "" appends none; `context` None is a model without a known limit."""
+    """`end_token` "" appends none; `context` None means no known limit."""
 
     tokenizer: Any
     end_token: str
@@ -32,23 +34,28 @@ class TextEncoder:
 
 
 def find_encoder(source: ModelSource, end_token: str | None = None, spec: PoolSpec | None = None) -> TextEncoder:
-    """`end_token` None is the tokenizer's own; none at all for a pool with stop texts, which may have ended it too."""
+    """`end_token` None is the tokenizer's own, or none for a pool with stop strings: which of them ended a completion
+    is not stored."""
     tokenizer: Any = source.tokenizer
     if end_token is None:
-        # A pool lists further end tokens beside the stop texts.
+        # A pool lists additional end tokens among its stop strings.
         stops = set(spec.stop if spec is not None else ()) - set(tokenizer.get_added_vocab())
         end_token = "" if stops else tokenizer.eos_token or ""
     encoder = TextEncoder(tokenizer, end_token, source.context)
-    _ = encoder.end_ids  # a text that is not one token is refused here
+    _ = encoder.end_ids  # raises ConfigError for a text that is not a single token
     return encoder
 
 
-def was_cut(spec: PoolSpec, status: str, drawn: int | None, spelled: int) -> bool:
-    """Whether the length limit ended a completion: `drawn` tokens as recorded, `spelled` in its text.
+def prompt_ids(prepared: Prepared) -> list[list[int]]:
+    return [[i for i in prompt if isinstance(i, int)] for prompt in prepared.prompts]
 
-    A verdict says so only where no answer was found. Else a completion of full length ended by itself if its text has
-    fewer tokens: the other is the end token.
+
+def was_truncated(spec: PoolSpec, status: str, sampled: int | None, tokens: int) -> bool:
+    """Whether the length limit ended a completion that was `sampled` in so many tokens and whose text has `tokens`.
+
+    The verdict says so only where no answer was found. Otherwise a completion of the full length ended by itself if its
+    text has fewer tokens: the missing one is the end token.
     """
     if status == "truncated":
         return True
-    return drawn is not None and drawn == spec.max_new_tokens and spelled >= drawn
+    return sampled is not None and sampled == spec.max_new_tokens and tokens >= sampled

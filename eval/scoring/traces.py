@@ -1,14 +1,14 @@
-"""Reference traces from a file (other models' reasoning, human solutions) and what a model makes of them.
+"""Scoring reference traces from a file (reasoning of other models, human solutions) under a model.
 
-A row has a `completion` and a `prompt` (each text or chat messages), or a `problem_id` by which a task finds the
-prompt. `truncated` true leaves the end token away. Rows of one problem_id, else of one prompt, are one problem.
+A row has a `completion` and either a `prompt` (each text or chat messages) or the `problem_id` of a task's problem.
+`truncated: true` omits the end token. Rows with the same problem_id, or without one the same prompt, are one problem.
 """
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +16,14 @@ from tqdm.auto import tqdm
 
 from offleash.eval.convert.formats import BadRow, flag, prompt_of, reply, text
 from offleash.eval.convert.importer import numbered_rows
+from offleash.eval.engines.model import ModelSource
+from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem, prompt_key
-from offleash.eval.scoring.pool_scores import score_checked
-from offleash.eval.scoring.summary import Summary, summarise
-from offleash.eval.scoring.tokens import TextEncoder
+from offleash.eval.scoring.settings import ScoreSettings
+from offleash.eval.scoring.summary import Summary, summarize
+from offleash.eval.scoring.tokens import TextEncoder, find_encoder, prompt_ids
 
 GROUP = 64
 SHOWN = 5
@@ -39,41 +41,89 @@ class Traces:
 
 
 class TraceScores(NamedTuple):
-    """Of one file under one model. Traces that are empty, or too long for the model's context, are counted and left
-    out of the summary."""
+    """Scores of one file under one model. Traces that are empty or exceed the model's context are counted and left out
+    of the summary."""
 
     summary: Summary
     empty: int
     too_long: int
     tokens_s: np.ndarray
-    """Of every trace as this model spells it."""
+    """Length of every trace in this model's tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceResult:
+    """One file under one model."""
+
+    traces: Traces
+    source: ModelSource
+    template: str
+    end_token: str
+    scores: TraceScores
+
+    @property
+    def model(self) -> str:
+        """The model's name; of an absolute path only the last two parts."""
+        path = PurePath(self.source.name)
+        return "/".join(path.parts[-2:]) if path.is_absolute() else self.source.name
 
 
 def read_traces(path: Path, known: Mapping[str, Problem] | None = None) -> Traces:
-    """`known` are a task's problems by id. Raises ConfigError naming the lines that cannot be used."""
+    """`known` are a task's problems by id. Raises ConfigError that lists the invalid lines."""
     traces = Traces(path, [], [], [], [])
     place: dict[str, int] = {}
     bad: list[str] = []
     for line, row in numbered_rows(path):
         try:
-            problem, completion, cut = _parse(row, known)
+            problem, completion, truncated = _parse(row, known)
             at = place.setdefault(problem.id, len(place))
             if at == len(traces.problems):
                 traces.problems.append(problem)
             if traces.problems[at].prompt != problem.prompt:
-                raise BadRow(f"gives problem_id {problem.id!r:.60} another prompt than before")
+                raise BadRow(f"gives problem_id {problem.id!r:.60} a different prompt than before")
         except BadRow as error:
             bad.append(f"line {line} {error}")
             continue
         traces.problem_s.append(at)
         traces.completions.append(completion)
-        traces.truncated.append(cut)
+        traces.truncated.append(truncated)
     if bad:
         more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
-        raise ConfigError(f"{path}: {len(bad)} lines cannot be used: {'; '.join(bad[:SHOWN])}{more}")
+        raise ConfigError(f"{path}: {len(bad)} invalid lines: {'; '.join(bad[:SHOWN])}{more}")
     if not traces.completions:
-        raise ConfigError(f"{path} holds no trace: give rows with prompt (or problem_id) and completion")
+        raise ConfigError(f"{path} has no traces: give rows with prompt (or problem_id) and completion")
     return traces
+
+
+def score_trace_files(
+    paths: Sequence[Path],
+    sources: Sequence[ModelSource],
+    settings: ScoreSettings,
+    known: Mapping[str, Problem] | None = None,
+    *,
+    progress: bool = True,
+) -> list[TraceResult]:
+    """Every file under every model, file by file. `known` are a task's problems by id.
+
+    All files are read, and all prompts of a model prepared, before its weights are loaded.
+    """
+    from offleash.eval.scoring.teacher_forcing import load_model
+
+    files = [read_traces(path, known) for path in paths]
+    results: list[list[TraceResult]] = [[] for _ in files]
+    for source in sources:
+        encoder = find_encoder(source, settings.end_token)
+        prepared = [
+            prepare_prompts(file.problems, source.tokenizer, settings.template, settings.template_args)
+            for file in files
+        ]
+        model = load_model(source)
+        for file, prompts, found in zip(files, prepared, results, strict=True):
+            title = f"{file.path.name} under {source.name}" if progress else None
+            scores = score_traces(file, model, encoder, prompt_ids(prompts), settings, title)
+            found.append(TraceResult(file, source, prompts.template, encoder.end_token, scores))
+        del model
+    return [one for found in results for one in found]
 
 
 def score_traces(
@@ -81,45 +131,40 @@ def score_traces(
     model: Any,
     encoder: TextEncoder,
     prompts: Sequence[list[int]],
-    *,
-    temperature: float,
-    batch_tokens: int = 16384,
-    title: str = "",
-    show: bool = True,
+    settings: ScoreSettings,
+    title: str | None = None,
 ) -> TraceScores:
-    """`prompts` are those of the traces' problems, in order."""
+    """`prompts` are those of the traces' problems, in order; `title` labels a progress bar."""
+    from offleash.eval.scoring.teacher_forcing import score_checked
+
     ids = [
-        encoder.ids(completion) + ([] if cut or not completion else encoder.end_ids)
-        for completion, cut in zip(traces.completions, traces.truncated, strict=True)
+        encoder.ids(completion) + ([] if truncated or not completion else encoder.end_ids)
+        for completion, truncated in zip(traces.completions, traces.truncated, strict=True)
     ]
     fits = [encoder.fits(prompts[p], one) for p, one in zip(traces.problem_s, ids, strict=True)]
     asked = [i for i, one in enumerate(ids) if one and fits[i]]
     nll_s, entropy_s = np.full(len(ids), math.nan), np.full(len(ids), math.nan)
-    with tqdm(total=len(asked), desc=title, unit=" traces", disable=not show, mininterval=1.0) as bar:
-        for group in _groups(asked):
+    with tqdm(total=len(asked), desc=title, unit=" traces", disable=title is None, mininterval=1.0) as bar:
+        for start in range(0, len(asked), GROUP):
+            group = asked[start : start + GROUP]
             scores = score_checked(
                 model,
                 [prompts[traces.problem_s[i]] for i in group],
                 [ids[i] for i in group],
-                temperature=temperature,
-                batch_tokens=batch_tokens,
+                temperature=settings.temperature,
+                batch_tokens=settings.batch_tokens,
             )
             nll_s[group], entropy_s[group] = -scores.logprob_s / scores.tokens_s, scores.entropy_s
             bar.set_postfix_str(f"perplexity {math.exp(np.nanmean(nll_s)):.3f}", refresh=False)
             bar.update(len(group))
     tokens_s = np.array([len(one) for one in ids], dtype=np.float64)
-    found = summarise(np.array(traces.problem_s), nll_s, entropy_s, tokens_s)
+    found = summarize(np.array(traces.problem_s), nll_s, entropy_s, tokens_s)
     return TraceScores(found, sum(not one for one in ids), fits.count(False), tokens_s)
-
-
-def _groups(places: Sequence[int]) -> Iterator[list[int]]:
-    for start in range(0, len(places), GROUP):
-        yield list(places[start : start + GROUP])
 
 
 def _parse(row: Any, known: Mapping[str, Problem] | None) -> tuple[Problem, str, bool]:
     if not isinstance(row, Mapping):
-        raise BadRow(str(row) if isinstance(row, BadRow) else "is no JSON object")
+        raise BadRow(str(row) if isinstance(row, BadRow) else "is not a JSON object")
     if row.get("completion") is None:
         raise BadRow(f"has no completion (it has {', '.join(map(str, row)) or 'nothing'})")
     completion = valid_text(reply(row["completion"]) or "")

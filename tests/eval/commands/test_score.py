@@ -150,7 +150,7 @@ def test_empty_and_too_long_traces_are_counted_and_said(tmp_path: Path, capsys: 
     out, err = capsys.readouterr()
     assert "1 of 3" in out
     assert "1 empty traces are left out" in err
-    assert "1 traces do not fit the model's 128 tokens" in err
+    assert "1 traces do not fit into the model's 128 tokens" in err
     (model,) = json.loads((tmp_path / "out").read_text())["traces"][0]["models"]
     assert (model["scored"], model["empty"], model["too_long"]) == (1, 1, 1)
 
@@ -167,9 +167,9 @@ def test_empty_and_too_long_traces_are_counted_and_said(tmp_path: Path, capsys: 
                 {"problem_id": "x", "prompt": "3", "completion": "3"},
                 {"problem_id": "x", "prompt": "4", "completion": "3"},
             ],
-            "line 2 gives problem_id 'x' another prompt",
+            "line 2 gives problem_id 'x' a different prompt",
         ),
-        ([], "holds no trace"),
+        ([], "has no traces"),
     ],
 )
 def test_a_bad_file_is_one_line(
@@ -191,14 +191,14 @@ def test_a_bad_file_is_one_line(
         (["--traces", "x", "--model", "./no/such"], "model folder ./no/such does not exist"),
         (["--traces", "x", "--model", "lab", "--k", "4"], "--k: only for pools"),
         (["pool", "--model", "lab", "--json", "x"], "--json: only for --traces"),
-        (["pool", "--model", "lab", "--k", "0"], "--k must be at least 1"),
-        (["pool", "--model", "lab", "--temperature", "0"], "--temperature must be above 0"),
-        (["pool", "--model", "lab", "--temperature", "inf"], "--temperature must be above 0 and finite"),
-        (["pool", "--model", "lab", "--save-every", "-1"], "--save-every must be 0 seconds or more"),
+        (["pool", "--model", "lab", "--k", "0"], "k must be at least 1"),
+        (["pool", "--model", "lab", "--temperature", "0"], "temperature must be above 0"),
+        (["pool", "--model", "lab", "--temperature", "inf"], "temperature must be above 0 and finite"),
+        (["pool", "--model", "lab", "--save-every", "-1"], "save_every must be 0 seconds or more"),
         (["pool", "--model", ""], "--model is empty"),
         (["pool", "--model", "lab", "--revision", "main"], "--revision is for a model of the hub"),
-        (["pool", "--model", "lab", "--name", "../up"], "--name names the scores of one model"),
-        (["--traces", "x", "--model", "lab", "--json", "no/such/out"], "there is no such folder"),
+        (["pool", "--model", "lab", "--name", "../up"], "name must consist of letters"),
+        (["--traces", "x", "--model", "lab", "--json", "no/such/out"], "folder no/such does not exist"),
         (["--traces", "a/x", "b/x", "--model", "lab"], "have the same file name"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_pool_of_another_template_or_too_large_a_k_is_refused(
     assert main(["sample", "--model", "lab", *arguments, "--max-new-tokens", "8", "--pool", str(pool)]) == 0
     capsys.readouterr()
     assert main(["score", str(pool), "--model", "lab", "--k", "3"]) == 2
-    assert "budget of 2 draws" in capsys.readouterr().err
+    assert "budget of 2 samples" in capsys.readouterr().err
     content = json.loads((pool / "pool.json").read_text())
     content["spec"]["template"] = "another"
     spec = type(Pool.open(pool).spec).from_json(content["spec"])

@@ -27,10 +27,10 @@ from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
 from offleash.eval.report.text import text_report
-from offleash.eval.scoring import pool_scores as score_pool
+from offleash.eval.scoring import pool_scores, teacher_forcing
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
-from offleash.eval.scoring.summary import summarise
-from offleash.eval.scoring.tokens import find_encoder, was_cut
+from offleash.eval.scoring.summary import summarize
+from offleash.eval.scoring.tokens import find_encoder, was_truncated
 from offleash.train.cli import main
 
 PROBLEMS, K = 4, 6
@@ -139,7 +139,7 @@ def test_under_the_model_that_drew_them_scores_equal_what_the_engine_recorded(
     folder = sample(tmp_path / "pool", "lab", "--temperature", str(temperature))
     assert main(["score", str(folder), "--model", "lab", "--temperature", str(temperature)]) == 0
     rows = scored(folder, "lab")
-    assert not rows.respelled_r.any()
+    assert not rows.retokenized_r.any()
     logprob = np.array(Pool.open(folder).read(["logprob"]).column("logprob").to_pylist())
     order = np.lexsort((rows.index_r, rows.problem_r))
     np.testing.assert_allclose(rows.logprob_r[order], logprob, atol=1e-4)
@@ -150,7 +150,7 @@ def test_summary_equals_a_plain_loop_and_one_problem_has_no_interval() -> None:
     problem, nll, entropy = np.repeat([7, 3, 5], [2, 3, 4]), rng.random(9), rng.random(9)
     nll[8] = math.nan
     tokens = np.arange(1.0, 10.0)
-    found = summarise(problem, nll, entropy, tokens)
+    found = summarize(problem, nll, entropy, tokens)
     places = [[0, 1], [2, 3, 4], [5, 6, 7]]
     assert found.sequences == 8
     assert found.perplexity.value == pytest.approx(math.exp(np.mean([np.mean(nll[p]) for p in places])))
@@ -160,8 +160,8 @@ def test_summary_equals_a_plain_loop_and_one_problem_has_no_interval() -> None:
     assert found.tokens.value == pytest.approx(np.mean([1.5, 4, 7]))
     assert found.perplexity.low < found.perplexity.value < found.perplexity.high
     assert found.perplexity.n == 3
-    assert math.isnan(summarise(np.zeros(9, int), nll, entropy, tokens).perplexity.low)
-    assert math.isnan(summarise(np.zeros(0, int), *[np.zeros(0)] * 3).perplexity.value)
+    assert math.isnan(summarize(np.zeros(9, int), nll, entropy, tokens).perplexity.low)
+    assert math.isnan(summarize(np.zeros(0, int), *[np.zeros(0)] * 3).perplexity.value)
 
 
 # Which tokens.
@@ -202,7 +202,7 @@ def test_the_end_token_is_scored_exactly_where_the_completion_ended(tmp_path: Pa
     )
     assert main(["score", str(tmp_path / "pool"), "--model", "lab"]) == 0
     assert [by_draw(tmp_path / "pool", "lab")[0, i][0] for i in range(6)] == [4, 5, 5, 5, 4, 1]
-    assert not scored(tmp_path / "pool", "lab").respelled_r.any()
+    assert not scored(tmp_path / "pool", "lab").retokenized_r.any()
 
 
 def test_with_stop_texts_no_end_token_is_made_up(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_what_cannot_be_scored_and_what_is_spelled_otherwise_is_counted_and_said
         "1 of 5 completions do not fit",
     ):
         assert said in err
-    assert "1 of 2 completions were drawn in another number of tokens" in err
+    assert "1 of 2 completions were sampled with a different number of tokens" in err
     assert main(["score", str(tmp_path / "pool"), "--model", "lab"]) == 0
     assert "nothing to score" in capsys.readouterr().out
 
@@ -243,7 +243,7 @@ def test_what_cannot_be_scored_and_what_is_spelled_otherwise_is_counted_and_said
 def test_a_cut_is_told_by_the_verdict_or_the_length(
     tmp_path: Path, status: str, drawn: int | None, spelled: int, cut: bool
 ) -> None:
-    assert was_cut(make_pool(tmp_path / "pool", [("3", "ok", 2)]).spec, status, drawn, spelled) is cut
+    assert was_truncated(make_pool(tmp_path / "pool", [("3", "ok", 2)]).spec, status, drawn, spelled) is cut
 
 
 # On disk.
@@ -251,13 +251,13 @@ def test_a_cut_is_told_by_the_verdict_or_the_length(
 
 def test_more_draws_are_added_and_nothing_is_scored_twice(pools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
-    real = score_pool.score
+    real = teacher_forcing.score
 
     def counting(model: Any, prompts: Any, completions: Any, **settings: Any) -> Any:
         counted.append(len(completions))
         return real(model, prompts, completions, **settings)
 
-    monkeypatch.setattr(score_pool, "score", counting)
+    monkeypatch.setattr(teacher_forcing, "score", counting)
     line = ["score", str(pools / "base"), "--model", "lab"]
     assert main([*line, "--k", "2", "--limit", "3"]) == 0
     assert main([*line, "--k", "4"]) == 0
@@ -272,7 +272,7 @@ class Killed(BaseException):
 
 
 def test_killed_and_continued_equals_undisturbed_to_the_last_bit(pools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(score_pool, "GROUP_ROWS", 5)
+    monkeypatch.setattr(pool_scores, "GROUP_ROWS", 5)
     line = ["--model", "lab", "--save-every", "0"]
     assert main(["score", str(pools / "base"), *line, "--name", "whole"]) == 0
     real, calls = ScoreFolder.append, 0
@@ -297,9 +297,9 @@ def test_killed_and_continued_equals_undisturbed_to_the_last_bit(pools: Path, mo
 
 KILL = """
 import os, pathlib, signal, sys
-from offleash.eval.scoring import pool_scores as score_pool
+from offleash.eval.scoring import pool_scores, teacher_forcing
 from offleash.train import cli
-score_pool.GROUP_ROWS = 5
+pool_scores.GROUP_ROWS = 5
 real, parts = pathlib.Path.replace, 0
 def replace(self, target):
     global parts
@@ -319,7 +319,7 @@ def test_kill_9_between_writing_and_renaming_a_part_loses_only_that_part(
     done = subprocess.run([sys.executable, "-c", KILL, str(pools / "base")], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     assert len(scored(pools / "base", "lab").index_r) == 10
-    monkeypatch.setattr(score_pool, "GROUP_ROWS", 5)
+    monkeypatch.setattr(pool_scores, "GROUP_ROWS", 5)
     assert main(["score", str(pools / "base"), "--model", "lab"]) == 0
     assert main(["score", str(pools / "base"), "--model", "lab", "--name", "whole"]) == 0
     incomplete, whole = by_draw(pools / "base", "lab"), by_draw(pools / "base", "whole")
