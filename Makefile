@@ -3,15 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PURE := tests/test_architecture.py $(addprefix tests/eval/,stats tasks verify pool convert comparison report)
 export OMP_WAIT_POLICY ?= PASSIVE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab test test-all check format clean
+.PHONY: lab quick test test-all check format docs clean
 
 lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a few minutes on a CPU
 	$(BIN)/accelerate launch --quiet --config_file recipes/accelerate/one_process.yaml -m offleash.train --config recipes/lab.yaml --resume
 
-test: $(VENV)/.test  ## the quick tests, several at once
+quick: $(VENV)/.test  ## the pure tests, without a model: under 90 s
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(PURE)
+
+test: $(VENV)/.test  ## all tests but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 test-all: $(VENV)/.vllm  ## the quick tests and the slow ones, with vLLM on the CPU and Ray
@@ -26,6 +30,9 @@ check: $(VENV)/.test  ## lint, formatting, types
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.test  ## the documentation as a site in build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
