@@ -1,0 +1,127 @@
+"""README and docs: links lead somewhere, and every command and example is run, on a smaller budget, or needs a GPU."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?P<gpu><!-- needs-gpu -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+SMALL_RUN = shlex.split(
+    "--max_steps 1 --per_device_train_batch_size 16 --monitor_every 1 --monitor_k 4 --monitor_score_k 4 --save_steps 1 "
+    """--train_args '{"split": "train", "n": 16}' --probe_args '{"split": "probe", "n": 4}' --use_cpu true"""
+)
+SMALLER = {
+    "8192": "8",
+    '{"split": "probe", "n": 200}': '{"split": "probe", "n": 4}',
+    "--seeds 5": "--seeds 1",
+    "low_lr placebo focal": "focal",
+}
+"""The same commands on a budget that a test can pay."""
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    needs_gpu: bool
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        yield Block(match["language"], match["text"], match["gpu"] is not None)
+
+
+def commands(block: Block) -> list[str]:
+    lines = block.text.replace("\\\n", " ").splitlines()
+    return [line.split("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def name(page: Path) -> str:
+    return page.stem
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_files(page):
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://", "#")):
+            assert (page.parent / target.split("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_has_a_language(page):
+    assert {block.language for block in blocks(page)} <= {"bash", "python", "text"}
+
+
+def test_the_site_builds(tmp_path):
+    line = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "tutorial" / "index.html").exists()
+
+
+@pytest.fixture
+def workplace(tmp_path):
+    """A folder as a user has it: the recipes beside one's own files, and a finished run of the lab."""
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    (tmp_path / "runs" / "lab").mkdir(parents=True)
+    (tmp_path / "runs" / "lab" / "final").symlink_to(ROOT / "recipes" / "lab" / "base")
+    return tmp_path
+
+
+def shell(line: str, folder: Path) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(folder)}
+    done = subprocess.run(["bash", "-c", line], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+
+
+def run_command(line: str, folder: Path) -> None:
+    program, *rest = line.split()
+    if program == "make":
+        subprocess.run(["make", "--dry-run", *rest], cwd=ROOT, check=True, capture_output=True)
+    elif program == "pip":
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert set(re.findall(r"\[([\w,]+)\]", line)[0].split(",") if "[" in line else []) <= set(extras)
+    elif program == ".":
+        assert rest == [".venv/bin/activate"]
+    elif program == "tensorboard":
+        shell(line + " --inspect", folder)
+    else:
+        assert program in ("offleash", "accelerate", "python"), f"nobody runs {line!r}"
+        for large, small in SMALLER.items():
+            line = line.replace(large, small)
+        if line.startswith(("offleash train", "accelerate launch")):
+            line += " " + shlex.join(SMALL_RUN)
+        if line.startswith("offleash variants"):
+            line += " -- " + shlex.join(SMALL_RUN)
+        shell(line, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES[1:], ids=name)
+def test_every_command_and_example_of_a_page_runs(page, workplace):
+    for block in blocks(page):
+        if block.needs_gpu:
+            continue
+        if block.language == "python":
+            python = shlex.join([sys.executable, "-c", block.text])
+            shell(python, workplace)
+        elif block.language == "bash":
+            for line in commands(block):
+                run_command(line, workplace)
+
+
+def test_the_commands_of_the_readme_run(workplace):
+    for block in blocks(ROOT / "README.md"):
+        for line in commands(block) if block.language == "bash" else ():
+            run_command(line, workplace)

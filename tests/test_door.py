@@ -1,0 +1,36 @@
+"""The public names: these and no more, each with an example in its docstring that runs in an empty folder."""
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+DOOR = {
+    "offleash.callbacks": {"RolloutCallback", "SupportCallback", "SupportGuard"},
+    "offleash.train": {"Explorer", "Rollouts", "Tokens", "load_recipe", "train"},
+    "offleash.eval": {
+        *("Estimate", "OffleashError", "Pool", "Problem", "Sampling", "Task", "Verdict"),
+        *("answer_entropy", "compare", "dynamics", "load_task", "noise_test", "pass_at_k"),
+        *("sample_pool", "score_pool", "write_report"),
+    },
+}
+NAMES = [(module, name) for module, names in DOOR.items() for name in sorted(names)]
+
+
+@pytest.mark.parametrize("module", DOOR)
+def test_a_door_lists_the_public_names_and_no_more(module):
+    assert set(import_module(module).__all__) == DOOR[module]
+    with pytest.raises(AttributeError, match="no_such_name"):
+        import_module(module).no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_the_example_of_a_public_name_runs(module, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    public = getattr(import_module(module), name)
+    (found,) = doctest.DocTestFinder(recurse=False).find(public, name, globs={})
+    assert found.examples, f"{module}.{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    said: list[str] = []
+    runner.run(found, out=said.append)
+    assert not runner.failures, "".join(said)
