@@ -125,3 +125,11 @@ def test_the_commands_of_the_readme_run(workplace):
     for block in blocks(ROOT / "README.md"):
         for line in commands(block) if block.language == "bash" else ():
             run_command(line, workplace)
+
+
+def test_the_example_of_the_readme_runs_on_a_trainer(make_trainer):
+    (example,) = [block.text for block in blocks(ROOT / "README.md") if block.language == "python"]
+    trainer = make_trainer()
+    before = len(trainer.callback_handler.callbacks)
+    exec(example, {"trainer": trainer})
+    assert len(trainer.callback_handler.callbacks) == before + 1
