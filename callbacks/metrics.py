@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import Hits
 from offleash.eval.pool.pool import Pool
-from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
+from offleash.eval.stats.entropy import answer_entropies
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k, powers_of_two
-from offleash.eval.stats.support import STABLE_HITS, dynamics, floor
+from offleash.eval.stats.support import STABLE_HITS, detection_limit, dynamics
 
 
 def base_tag(tag: str) -> str:
@@ -53,7 +53,7 @@ def support_metrics(base: Hits, policy: Hits) -> dict[str, float]:
     problems = np.arange(len(base.problem_ids))
     n_base_u, n_policy_u = base.n_p[base.unit_problem], policy.n_p[policy.unit_problem]
     return {
-        "support/floor": floor(int(min(base.n_p.min(), policy.n_p.min()))),
+        "support/floor": detection_limit(int(min(base.n_p.min(), policy.n_p.min()))),
         **_level("unit", base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem),
         **_level("problem", base.correct_p, policy.correct_p, base.n_p, policy.n_p, problems),
     }
@@ -83,12 +83,8 @@ def _level(
 
 def _answer_entropies(pool: Pool) -> dict[str, float]:
     counts = pool.answer_counts()
-    starts = np.flatnonzero(np.diff(counts.problem_c, prepend=-1))
-    groups = np.split(counts.count_c, starts[1:])
-    return {
-        "entropy/answer": float(np.mean([answer_entropy(group) for group in groups])),
-        "entropy/answer_corrected": float(np.mean([answer_entropy_corrected(group) for group in groups])),
-    }
+    plain_p, corrected_p = answer_entropies(counts.problem_c, counts.count_c, len(counts.problem_ids))
+    return {"entropy/answer": float(plain_p.mean()), "entropy/answer_corrected": float(corrected_p.mean())}
 
 
 def _status_rates(status: pa.ChunkedArray) -> dict[str, float]:

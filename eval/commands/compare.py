@@ -49,7 +49,7 @@ def main(words: list[str]) -> int:
     }
     for name, path in files.items():
         check_report_path(path, name)
-    settings = Settings(options.confidence, options.draws, options.seed, options.examples)
+    settings = Settings(options.confidence, options.resamples, options.seed, options.examples)
     start = time.perf_counter()
 
     def note(text: str) -> None:
@@ -108,7 +108,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--html", type=Path, metavar="FILE", help="one self-contained page with figures")
     add("--examples", type=int, default=10, metavar="N", help="units lost, and gained, to show (default: %(default)s)")
     add("--confidence", type=float, default=0.95, metavar="C", help="of every interval (default: %(default)s)")
-    add("--draws", type=int, default=2000, metavar="N", help="resamples behind an interval (default: %(default)s)")
+    add(
+        "--resamples",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="bootstrap resamples per interval (default: %(default)s)",
+    )
     add("--seed", type=int, default=0, help="of the resampling (default: %(default)s)")
     add("--quiet", action="store_true", help="no notes on what is being done")
     return parser

@@ -49,8 +49,8 @@ def compare(
     if not policies:
         raise ConfigError("there is nothing to compare the base with: name at least one policy pool")
     settings, tell = settings or Settings(), note or _silent
-    if settings.draws < 1 or settings.examples < 0 or settings.seed < 0:
-        raise ConfigError("draws must be at least 1, examples and seed not negative")
+    if settings.resamples < 1 or settings.examples < 0 or settings.seed < 0:
+        raise ConfigError("resamples must be at least 1, examples and seed not negative")
     paired_sides = [(side, *pair_pools(base, side)) for side in distinct_labels(policies)]
     warnings: dict[str, None] = {}
     for _, pairs, alone in paired_sides:  # all refusals come before any long read

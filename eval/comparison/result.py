@@ -51,7 +51,7 @@ class Support:
     estimates: Mapping[str, Estimate]
     shrunk: Noise
     expanded: Noise
-    floor: float
+    detection_limit: float
     """The largest probability that a unit outside the support may still have (95 %, one-sided)."""
 
 

@@ -17,9 +17,16 @@ from offleash.eval.comparison.result import Contrast, Curves, Level, Noise, Perp
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
 from offleash.eval.stats.passk import budgets, compare_curves
-from offleash.eval.stats.posterior import posterior_dynamics
 from offleash.eval.stats.stopping import stopped_noise_test
-from offleash.eval.stats.support import CELLS, STABLE_HITS, bootstrap_dynamics, dynamics_above, floor, floor_exact
+from offleash.eval.stats.support import (
+    CELLS,
+    STABLE_HITS,
+    bootstrap_dynamics,
+    detection_limit,
+    detection_limit_exact,
+    dynamics_above,
+    posterior_dynamics,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,14 +55,14 @@ _PERPLEXITIES: tuple[tuple[Literal["base", "policy"], Literal["itself", "base", 
     ("policy", "itself", "nll"),
     ("policy", "base", "base_nll"),
 )
-_POSTERIOR_DRAWS = 500
+_POSTERIOR_SAMPLES = 500
 
 
 class Settings(NamedTuple):
     """Of the intervals; and how many units lost and gained are shown."""
 
     confidence: float = 0.95
-    draws: int = 2000
+    resamples: int = 2000
     seed: int = 0
     examples: int = 10
 
@@ -119,7 +126,7 @@ def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
         Sensitivity(
             eps,
             dynamics_above(*columns, eps),
-            posterior_dynamics(*columns, eps, rng=rng, confidence=settings.confidence, draws=_POSTERIOR_DRAWS),
+            posterior_dynamics(*columns, eps, rng=rng, confidence=settings.confidence, resamples=_POSTERIOR_SAMPLES),
         )
         for eps in [2.0**-j for j in range(k.bit_length(), 0, -1)]
     ]
@@ -187,11 +194,11 @@ def _support(
             rng=rng,
             threshold=threshold,
             confidence=settings.confidence,
-            draws=settings.draws,
+            resamples=settings.resamples,
         ),
         shrunk=_sum([None if test is None else test.shrunk for test in tests]),
         expanded=_sum([None if test is None else test.expanded for test in tests]),
-        floor=floor(k) if threshold == 1 else floor_exact(k, hits=min(threshold - 1, k)),
+        detection_limit=detection_limit(k) if threshold == 1 else detection_limit_exact(k, hits=min(threshold - 1, k)),
     )
 
 
@@ -223,7 +230,9 @@ def _curves(parts: Sequence[Part], settings: Settings, rng: np.random.Generator)
     ks = sorted({*budgets(min(largest)), *budgets(max(largest))})
     base_pk = np.concatenate([part.paired.base.curve(ks)[part.chosen_p] for part in parts])
     policy_pk = np.concatenate([part.paired.policy.curve(ks)[part.chosen_p] for part in parts])
-    curves = compare_curves(base_pk, policy_pk, ks, rng=rng, confidence=settings.confidence, draws=settings.draws)
+    curves = compare_curves(
+        base_pk, policy_pk, ks, rng=rng, confidence=settings.confidence, resamples=settings.resamples
+    )
     return Curves(
         ks=tuple(ks),
         base=tuple(curves.base),
@@ -272,14 +281,14 @@ def _mean_estimates(
     values = np.vstack([rows_pc, pseudo_rc])
     known = np.isfinite(values)
     shape = np.r_[np.ones(n), np.full(len(pseudo_rc), weight)]
-    means = weighted_means(np.hstack([np.where(known, values, 0.0), known]), shape, settings.draws, rng)
+    means = weighted_means(np.hstack([np.where(known, values, 0.0), known]), shape, settings.resamples, rng)
     total_bc, share_bc = means[:, :width], means[:, width:]
-    draws_bc = np.divide(total_bc, share_bc, out=np.full(total_bc.shape, np.nan), where=share_bc > 0)
+    resampled_bc = np.divide(total_bc, share_bc, out=np.full(total_bc.shape, np.nan), where=share_bc > 0)
     estimates = []
     for c in range(width):
         sure = rows_pc[known[:n, c], c]
         # One problem alone says nothing of how others would vary, unless pseudo-problems do.
-        spread = draws_bc[:, c] if len(sure) > 1 or known[n:, c].any() else np.empty(0)
+        spread = resampled_bc[:, c] if len(sure) > 1 or known[n:, c].any() else np.empty(0)
         mean = float(sure.mean()) if len(sure) else math.nan
         estimates.append(interval(mean, spread, len(sure), settings.confidence))
     return estimates

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.store import Chunk
 from offleash.eval.problem import Status
-from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
+from offleash.eval.stats.entropy import answer_entropies
 from offleash.eval.stats.passk import majority_at_k
 
 Floats = NDArray[np.float64]
@@ -95,11 +95,7 @@ class Tally:
 
     def answer_entropies(self) -> tuple[Floats, Floats]:
         """Plug-in and corrected entropy of each problem's answers, in nats; NaN for a problem without samples."""
-        counts_p = self._by_problem(self.class_count)
-        return (
-            np.array([answer_entropy(counts) for counts in counts_p]),
-            np.array([answer_entropy_corrected(counts) for counts in counts_p]),
-        )
+        return answer_entropies(self.class_problem, self.class_count, len(self.hits.problem_ids))
 
     def majority(self) -> Floats:
         """Whether the most common answer of all counted draws is correct, ties split; NaN for a problem without any."""

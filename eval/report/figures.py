@@ -95,7 +95,7 @@ def sensitivity_figures(result: PolicyResult) -> list[str]:
     rows = result.sensitivity
     xs = [row.eps for row in rows]
     ticks = [(eps, f"1/{round(1 / eps):,}") for eps in xs[:: max(1, math.ceil(len(xs) / 5))]]
-    at = result.overall.units.any_hit.floor
+    at = result.overall.units.any_hit.detection_limit
     mark = Mark(at, "floor") if xs[0] <= at <= xs[-1] else None
     figures = []
     for metric in ("srr", "ndr", "nscr"):

@@ -16,8 +16,8 @@
               "perplexity": [{"drawn_by": base | policy, "under": itself | base | policy, "all": ESTIMATE,
               "preserved": ...}] (under base or policy: the other model, where it is known)
     LEVEL     total, "hits1": SUPPORT, "hits5": SUPPORT or null
-    SUPPORT   preserved, shrunk, expanded, out, srr, ndr, sds, nscr: each an ESTIMATE; floor; and what sampling alone
-              explains: expected_shrunk, excess_shrunk, p_shrunk, expected_expanded, excess_expanded, p_expanded
+    SUPPORT   preserved, shrunk, expanded, out, srr, ndr, sds, nscr: each an ESTIMATE; detection_limit; what sampling
+              alone explains: expected_shrunk, excess_shrunk, p_shrunk, expected_expanded, excess_expanded, p_expanded
     MOVED     units, problems, "examples": [{task, problem_id, answer, base_hits, base_n, policy_hits, policy_n,
               whole_problem, prompt, gold, base_text, policy_text}]
     ESTIMATE  value, low, high, n (problems it rests on)
@@ -127,7 +127,7 @@ def _support(support: Support) -> dict[str, Any]:
     noise = {"shrunk": support.shrunk, "expanded": support.expanded}
     return {
         **{name: _estimate(e) for name, e in support.estimates.items()},
-        "floor": _finite(support.floor),
+        "detection_limit": _finite(support.detection_limit),
         **{
             f"{key}_{name}": _finite(getattr(n, key))
             for name, n in noise.items()

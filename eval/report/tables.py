@@ -78,7 +78,7 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
         f"Of the {known} {what} that the base reached in {_k(scope)} draws, {lost} are lost; sampling alone "
         f"would lose {number(units.shrunk.expected)} ({p_words(units.shrunk.p)}). {gained} are gained; sampling "
         f"alone would gain {number(units.expanded.expected)} ({p_words(units.expanded.p)}). "
-        f"What was never drawn may still have a probability of up to {units.floor:.2g}.",
+        f"What was never drawn may still have a probability of up to {units.detection_limit:.2g}.",
         f"pass@1 goes from {share(curves.base[0].value)} to {share(curves.policy[0].value)}, pass@{curves.ks[last]:,} "
         f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {crossing_words(curves)}",
     )
@@ -133,12 +133,12 @@ def _support_table(scope: Scope, confidence: str) -> Table:
             rows.append((f"{name}, hits ≥ {support.threshold}", *counts, *noise, *metrics))
     header = ("", "P", "S", "E", "O", "S by noise", "E by noise", *(metric.upper() for metric in METRICS))
     stable = scope.units.stable
-    stable_floor = f", {stable.floor:.2g} outside hits ≥ {stable.threshold}" if stable else ""
+    stable_floor = f", {stable.detection_limit:.2g} outside hits ≥ {stable.threshold}" if stable else ""
     note = (
         f"{_k(scope)} draws of {scope.problems:,} problems. P preserved, S shrunk (only the base), E expanded (only "
         "the policy), O out of both; units are (problem, correct answer) pairs. By noise: expected if nothing had "
         f"changed, with the exact p of a count this large. {confidence} intervals over problems. "
-        f"Floor: {scope.units.any_hit.floor:.2g} if never drawn{stable_floor}."
+        f"Floor: {scope.units.any_hit.detection_limit:.2g} if never drawn{stable_floor}."
     )
     return Table("support", "Support", header, tuple(rows), note)
 
@@ -268,7 +268,7 @@ def _sensitivity_table(result: PolicyResult) -> Table:
     header = ("floor ε", "P", "S", "E", "O", "SRR", "NDR", "NSCR", "SRR (post.)", "NDR (post.)", "NSCR (post.)")
     note = (
         "Units whose rate is above the floor ε: counted by hits / draws, and by posterior probability (Jeffreys) with "
-        f"credible intervals. Below {result.overall.units.any_hit.floor:.2g} these draws cannot tell."
+        f"credible intervals. Below {result.overall.units.any_hit.detection_limit:.2g} these draws cannot tell."
     )
     return Table("floor", "If the floor were another", header, tuple(rows), note)
 

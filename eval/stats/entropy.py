@@ -7,22 +7,13 @@ stands the estimator of Chao, Wang and Jost 2013 ("Entropy and the species accum
 Evolution 4): an unbiased part for what was seen, and what the singletons and doubletons say of the unseen.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterable
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.passk import pass_at_k
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-def answer_counts(answers: Iterable[Hashable | None]) -> Ints:
-    """Samples per answer class of one problem, largest first; None ("no answer") is a class like any other."""
-    return np.array(sorted(Counter(answers).values(), reverse=True), dtype=np.int64)
 
 
 def answer_entropy(counts_a: ArrayLike) -> float:
@@ -50,41 +41,28 @@ def answer_entropy_corrected(counts_a: ArrayLike) -> float:
     return seen + once / n * _unseen(share, n)
 
 
-def distinct_answers(counts_a: ArrayLike) -> int:
-    """How many answer classes were seen."""
-    return int(_seen(counts_a).size)
+def answer_entropies(problem_c: ArrayLike, count_c: ArrayLike, problems: int) -> tuple[Floats, Floats]:
+    """Plug-in and corrected entropy of each of `problems` problems: (entropy_p, corrected_p). NaN without samples.
 
-
-def distinct_at_k(counts_a: ArrayLike, ks: ArrayLike) -> Floats:
-    """Expected answer classes in k of the n samples, unbiased: comparable across pools of different n. NaN if k > n."""
-    counts = _seen(counts_a)
-    if counts.size == 0:
-        return np.full(np.atleast_1d(ks).shape, np.nan)
-    return pass_at_k(counts, int(counts.sum()), ks).sum(axis=0)
-
-
-def answer_entropies(problem_s: ArrayLike, answer_s: ArrayLike, problems: int) -> tuple[Floats, Floats]:
-    """Plug-in and corrected entropy of every problem from flat samples: (entropy_p, corrected_p).
-
-    `problem_s` is each sample's problem, 0..problems-1; `answer_s` its answer class as a whole number, any value
-    (-1, say) standing for "no answer". A problem without samples is NaN. The paper's number is the mean of the first.
+    Each answer class c is one entry: the index of its problem and its number of samples, in any order.
     """
-    problem, answer = np.asarray(problem_s, dtype=np.int64), np.asarray(answer_s, dtype=np.int64)
-    if problem.shape != answer.shape or problem.ndim != 1:
-        raise ConfigError(f"one problem and one answer per sample are needed, got {problem.shape} and {answer.shape}")
+    problem, count = np.asarray(problem_c, dtype=np.int64), np.asarray(count_c, dtype=np.int64)
+    if problem.shape != count.shape or problem.ndim != 1:
+        raise ConfigError(f"problem_c and count_c must be vectors of one length, got {problem.shape} and {count.shape}")
     if problem.size and not (problem.min() >= 0 and problem.max() < problems):
-        raise ConfigError(f"problem_s must lie in 0..{problems - 1}, got {problem.min()}..{problem.max()}")
-    pairs, counts = np.unique(np.stack([problem, answer], axis=1), axis=0, return_counts=True)
-    by_problem = np.split(counts, np.searchsorted(pairs[:, 0], np.arange(1, problems))) if problems else []
-    plain = np.array([answer_entropy(c) for c in by_problem])
-    return plain, np.array([answer_entropy_corrected(c) for c in by_problem])
+        raise ConfigError(f"problem_c must lie in 0..{problems - 1}, got {problem.min()}..{problem.max()}")
+    order = np.argsort(problem, kind="stable")
+    starts = np.searchsorted(problem[order], np.arange(1, problems))
+    counts_p = np.split(count[order], starts) if problems else []
+    plain_p = np.array([answer_entropy(counts) for counts in counts_p])
+    return plain_p, np.array([answer_entropy_corrected(counts) for counts in counts_p])
 
 
 def _seen(counts_a: ArrayLike) -> Ints:
     counts = np.asarray(counts_a)
     whole = counts.astype(np.int64)
     if counts.ndim != 1 or np.any(whole != counts) or np.any(whole < 0):
-        raise ConfigError("counts_a must be a vector of whole counts, one per answer class")
+        raise ConfigError("counts_a must be a vector of non-negative integers, one per answer class")
     return whole[whole > 0]
 
 

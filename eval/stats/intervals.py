@@ -29,34 +29,34 @@ class Estimate(NamedTuple):
     n: int
 
 
-def interval(value: float, draws_b: ArrayLike, n: int, confidence: float = 0.95) -> Estimate:
-    """Percentile interval of `draws_b`, widened where needed to hold `value`; infinite draws are allowed.
+def interval(value: float, resampled_b: ArrayLike, n: int, confidence: float = 0.95) -> Estimate:
+    """Percentile interval of the resampled values, widened where needed to contain `value`; they may be infinite.
 
-    Draws where the number is undefined (NaN) are left out; a NaN `value` has a NaN interval.
+    Resampled values that are undefined (NaN) are left out; a NaN `value` has a NaN interval.
     """
     if not 0 < confidence < 1:
         raise ConfigError(f"confidence must lie strictly between 0 and 1, got {confidence}")
-    draws = np.asarray(draws_b, dtype=np.float64)
-    draws = draws[~np.isnan(draws)]
-    if np.isnan(value) or draws.size == 0:
+    resampled = np.asarray(resampled_b, dtype=np.float64)
+    resampled = resampled[~np.isnan(resampled)]
+    if np.isnan(value) or resampled.size == 0:
         return Estimate(float(value), np.nan, np.nan, n)
     tail = (1 - confidence) / 2
     # An order statistic, not an interpolation: inf - inf would be NaN.
-    low, high = np.quantile(draws, [tail, 1 - tail], method="inverted_cdf")
+    low, high = np.quantile(resampled, [tail, 1 - tail], method="inverted_cdf")
     return Estimate(float(value), min(float(low), float(value)), max(float(high), float(value)), n)
 
 
-def weighted_means(rows_rc: ArrayLike, shape_r: ArrayLike, draws: int, rng: np.random.Generator) -> Floats:
-    """`draws` random weighted means of the rows: [draws, c]. Weights are Dirichlet(`shape_r`).
+def weighted_means(rows_rc: ArrayLike, shape_r: ArrayLike, resamples: int, rng: np.random.Generator) -> Floats:
+    """`resamples` random weighted means of the rows: [resamples, c]. Weights are Dirichlet(`shape_r`).
 
     A row's shape is the number of identical problems it stands for (sums of Dirichlet weights are Dirichlet, so
     grouping equal problems changes nothing but the cost), or a fraction for a pseudo-problem.
     """
     rows = np.asarray(rows_rc, dtype=np.float64)
     shape = np.asarray(shape_r, dtype=np.float64)
-    means = np.empty((draws, rows.shape[1]))
+    means = np.empty((resamples, rows.shape[1]))
     step = max(1, _BLOCK // max(1, len(shape)))
-    for start in range(0, draws, step):
-        weights = rng.standard_gamma(shape, size=(min(step, draws - start), len(shape)))
+    for start in range(0, resamples, step):
+        weights = rng.standard_gamma(shape, size=(min(step, resamples - start), len(shape)))
         means[start : start + step] = (weights @ rows) / weights.sum(axis=1, keepdims=True)
     return means

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.support import check_hits, check_problems
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,18 +31,11 @@ Ints = NDArray[np.int64]
 _NEGLIGIBLE = 1e-18  # a unit less likely than this to look Shrunk is one of the other samples
 
 
-class ExpectedNoise(NamedTuple):
-    """Expected numbers of Shrunk and Expanded units if nothing had changed."""
-
-    shrunk: float
-    expanded: float
-
-
 class Excess(NamedTuple):
     """A count beside what sampling noise explains of it.
 
     `p` is the exact chance of a count at least this large if nothing had changed; it is conservative because counts are
-    whole. `mid_p` counts the observed value half and is closer to uniform; `pmf` is the whole null distribution.
+    integers. `mid_p` counts the observed value half and is closer to uniform; `pmf` is the full null distribution.
     """
 
     observed: int
@@ -59,26 +53,6 @@ class NoiseTest(NamedTuple):
     expanded: Excess
 
 
-def unit_noise(
-    base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, threshold: int = 1
-) -> tuple[Floats, Floats]:
-    """Chance of each unit to look Shrunk, and to look Expanded, given its total hits, if nothing had changed."""
-    hits = _checked(base_hits_u, policy_hits_u, n_base_u, n_policy_u, threshold)
-    total_u = hits[0] + hits[1]
-    return (
-        _one_sided(total_u, hits[2], hits[3], threshold),
-        _one_sided(total_u, hits[3], hits[2], threshold),
-    )
-
-
-def expected_noise(
-    base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, threshold: int = 1
-) -> ExpectedNoise:
-    """Expected Shrunk and Expanded if nothing had changed. Exact, also when problems have several units."""
-    shrunk_u, expanded_u = unit_noise(base_hits_u, policy_hits_u, n_base_u, n_policy_u, threshold)
-    return ExpectedNoise(float(shrunk_u.sum()), float(expanded_u.sum()))
-
-
 def noise_test(
     base_hits_u: ArrayLike,
     policy_hits_u: ArrayLike,
@@ -93,9 +67,7 @@ def noise_test(
     units are other answers: units may be left out without making the rest any less exact.
     """
     base, policy, n_base, n_policy = _checked(base_hits_u, policy_hits_u, n_base_u, n_policy_u, threshold)
-    problem = np.arange(base.size) if problem_u is None else np.asarray(problem_u)
-    if problem.shape != base.shape:
-        raise ConfigError(f"problem_u has shape {problem.shape}, hits have {base.shape}: one entry per unit is needed")
+    problem = check_problems(problem_u, base.size)
     groups = np.unique(np.stack([np.unique(problem, return_inverse=True)[1], n_base, n_policy]), axis=1)
     if groups.shape[1] != len(np.unique(problem)):
         raise ConfigError("units of one problem share its draws: their n_base and n_policy must be equal")
@@ -113,12 +85,6 @@ def excess_over(observed: int, pmf: Floats) -> Excess:
     expected = float(np.arange(pmf.size) @ pmf)
     above, at = _tail(observed, pmf)
     return Excess(observed, expected, observed - expected, min(1.0, above + at), min(1.0, above + at / 2), pmf)
-
-
-def randomized_p(excess: Excess, rng: np.random.Generator) -> float:
-    """A p-value exactly uniform if nothing had changed: the observed count is broken at random. For calibration."""
-    above, at = _tail(excess.observed, excess.pmf)
-    return above + float(rng.random()) * at
 
 
 def _tail(observed: int, pmf: Floats) -> tuple[float, float]:
@@ -202,12 +168,10 @@ def _binomial_pmf(n: int, rate: float, x: Ints) -> Floats:
 def _checked(
     base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, threshold: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    base, policy = np.asarray(base_hits_u).astype(np.int64), np.asarray(policy_hits_u).astype(np.int64)
-    if base.shape != policy.shape or base.ndim != 1:
-        raise ConfigError(f"hits must be two vectors over the same units, got shapes {base.shape} and {policy.shape}")
+    base, policy = check_hits(base_hits_u, policy_hits_u)
     n_base = np.broadcast_to(np.asarray(n_base_u).astype(np.int64), base.shape)
     n_policy = np.broadcast_to(np.asarray(n_policy_u).astype(np.int64), base.shape)
-    if np.any(base < 0) or np.any(policy < 0) or np.any(base > n_base) or np.any(policy > n_policy):
+    if np.any(base > n_base) or np.any(policy > n_policy):
         raise ConfigError("a unit's hits must lie between 0 and the draws of its problem")
     if np.any(n_base < 1) or np.any(n_policy < 1):
         raise ConfigError("every unit needs at least one draw on each side")

@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 _BLOCK = 2_000_000  # products held in memory at once
 
 
-class PairedCurves(NamedTuple):
+class CurveComparison(NamedTuple):
     """Mean pass@k of base and policy, base minus policy, each one Estimate per k; and where the base overtakes."""
 
     base: list[Estimate]
@@ -47,19 +47,6 @@ def pass_at_k(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> Floats:
     return np.where(budget > n[:, None], np.nan, 1 - all_fail(correct, n, budget))
 
 
-def all_pass_k(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> Floats:
-    """pass^k: the chance that all of k samples are correct, C(c, k)/C(n, k), unbiased: [p, k]. NaN where k > n."""
-    correct, n, budget = _pool(correct_p, n_p, ks)
-    return np.where(budget > n[:, None], np.nan, all_fail(n - correct, n, budget))
-
-
-def avg_at_n(correct_p: ArrayLike, n_p: ArrayLike) -> Floats:
-    """avg@n: the share of correct samples, which is also pass@1. NaN for a problem without samples."""
-    correct, n = np.asarray(correct_p, dtype=np.float64), np.asarray(n_p, dtype=np.float64)
-    correct, n = np.broadcast_arrays(correct, n)
-    return np.divide(correct, n, out=np.full(n.shape, np.nan), where=n > 0)
-
-
 def all_fail(correct_p: Ints, n_p: Ints, ks: Ints) -> Floats:
     """C(n-c, k)/C(n, k): the share of k-subsets of n samples, c of them correct, with no correct one; 0 if k > n-c."""
     if ks.size == 0 or n_p.size == 0:
@@ -77,14 +64,14 @@ def all_fail(correct_p: Ints, n_p: Ints, ks: Ints) -> Floats:
 
 
 def majority_at_k(
-    counts_a: ArrayLike, correct_a: ArrayLike, k: int, *, rng: np.random.Generator, draws: int = 1000
+    counts_a: ArrayLike, correct_a: ArrayLike, k: int, *, rng: np.random.Generator, resamples: int = 1000
 ) -> float:
     """Chance that the most common answer of k samples is correct, for one problem.
 
     `counts_a` holds the samples per answer class, `correct_a` which classes are correct. "No answer" is drawn but casts
     no vote: give its count last, without an entry in `correct_a`. Ties are split evenly; a draw without any vote is
-    wrong. Monte Carlo over k-subsets of the pool without replacement: unbiased, standard error at most 0.5/sqrt(draws),
-    none at k = n. NaN where k > n.
+    wrong. Monte Carlo over k-subsets of the pool without replacement: unbiased, standard error at most
+    0.5/sqrt(resamples), none at k = n. NaN where k > n.
     """
     counts, correct = np.asarray(counts_a, dtype=np.int64), np.asarray(correct_a, dtype=bool)
     if counts.ndim != 1 or correct.ndim != 1 or counts.size - correct.size not in (0, 1) or np.any(counts < 0):
@@ -93,24 +80,11 @@ def majority_at_k(
         raise ConfigError(f"k must be at least 1, got {k}")
     if k > counts.sum():
         return float("nan")
-    size = 1 if k == counts.sum() else draws
+    size = 1 if k == counts.sum() else resamples
     votes_ba = rng.multivariate_hypergeometric(counts, k, size=size, method="marginals")[:, : correct.size]
     winners_ba = (votes_ba == votes_ba.max(axis=1, keepdims=True, initial=0)) & (votes_ba > 0)
     winners_b = winners_ba.sum(axis=1)
     return float(np.mean((winners_ba & correct).sum(axis=1) / np.maximum(winners_b, 1)))
-
-
-def mean_curve(
-    pass_pk: ArrayLike, *, rng: np.random.Generator, confidence: float = 0.95, draws: int = 2000
-) -> list[Estimate]:
-    """Mean over problems at each budget, with an interval that resamples problems.
-
-    NaN at a budget that some problem cannot answer: dropping that problem would silently change the set.
-    """
-    rows = np.asarray(pass_pk, dtype=np.float64)
-    # Half a pseudo-problem that always passes and half one that never does: Jeffreys for all-or-nothing curves.
-    means_bk = weighted_means(*_with_pseudo(rows, np.array([[0.0], [1.0]]), 0.5), draws, rng)
-    return _estimates(_means(rows), means_bk, len(rows), confidence)
 
 
 def compare_curves(
@@ -120,8 +94,8 @@ def compare_curves(
     *,
     rng: np.random.Generator,
     confidence: float = 0.95,
-    draws: int = 2000,
-) -> PairedCurves:
+    resamples: int = 2000,
+) -> CurveComparison:
     """Both curves, base minus policy and the crossing, from the same resampled problems."""
     base, policy = np.asarray(base_pk, dtype=np.float64), np.asarray(policy_pk, dtype=np.float64)
     if base.shape != policy.shape or base.ndim != 2 or base.shape[1] != len(ks):
@@ -130,11 +104,11 @@ def compare_curves(
     n, width = base.shape
     corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64)
     pseudo = np.repeat(corners, width, axis=1)
-    means_bk = weighted_means(*_with_pseudo(np.hstack([base, policy]), pseudo, 0.25), draws, rng)
+    means_bk = weighted_means(*_with_pseudo(np.hstack([base, policy]), pseudo, 0.25), resamples, rng)
     base_b, policy_b = means_bk[:, :width], means_bk[:, width:]
     base_mean, policy_mean = _means(base), _means(policy)
     crossings = [crossing(one, other, ks) for one, other in zip(base_b, policy_b, strict=True)]
-    return PairedCurves(
+    return CurveComparison(
         base=_estimates(base_mean, base_b, n, confidence),
         policy=_estimates(policy_mean, policy_b, n, confidence),
         difference=_estimates(base_mean - policy_mean, base_b - policy_b, n, confidence),
@@ -185,5 +159,5 @@ def _means(rows_pk: Floats) -> Floats:
     return rows_pk.mean(axis=0) if len(rows_pk) else np.full(rows_pk.shape[1], np.nan)
 
 
-def _estimates(value_k: Floats, draws_bk: Floats, n: int, confidence: float) -> list[Estimate]:
-    return [interval(float(value), draws_bk[:, i], n, confidence) for i, value in enumerate(value_k)]
+def _estimates(value_k: Floats, resampled_bk: Floats, n: int, confidence: float) -> list[Estimate]:
+    return [interval(float(value), resampled_bk[:, i], n, confidence) for i, value in enumerate(value_k)]

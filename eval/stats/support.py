@@ -7,10 +7,15 @@ support are Shrunk, only in the policy's Expanded, in both Preserved, in neither
 What is undefined is NaN, never 0: SRR without any base support (P + S = 0), NDR without any policy support (P + E = 0),
 NSCR when every unit is Out, SDS when P = 0 and either S or E is 0. With P > 0 and E = 0 the SDS is a true 0, as the
 paper prints it.
+
+The posterior view: counting hits >= 1 treats one hit in 8192 like a thousand. Under a Jeffreys prior each unit's rate
+has a Beta(hits + 1/2, misses + 1/2) posterior, independently for the two models, so that "rate above eps" (Def. 3.1)
+holds with a probability. Counts of P, S, E and O are then sums of independent Bernoulli variables, whose distribution
+is exact (a convolution). That several answers of a problem share its samples is ignored, which is harmless while each
+is rare.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,55 +94,49 @@ def metrics(counts_x4: ArrayLike) -> dict[str, Floats]:
 
 def dynamics(base_hits_u: ArrayLike, policy_hits_u: ArrayLike, threshold: int = 1) -> Dynamics:
     """The 2x2 table of units from their hits in the two pools; in support means at least `threshold` hits."""
-    base, policy = _hits(base_hits_u, policy_hits_u)
+    base, policy = check_hits(base_hits_u, policy_hits_u)
     if threshold < 1:
         raise ConfigError(f"threshold must be at least 1 hit, got {threshold}")
     return _table(base >= threshold, policy >= threshold)
 
 
-def floor(k: int, confidence: float = 0.95) -> float:
+def detection_limit(k: int, confidence: float = 0.95) -> float:
     """The largest probability that a miss in all k samples still allows: -ln(1 - confidence) / k (paper, App. C.4).
 
-    Per unit, without correction for how many units are looked at. Slightly above `floor_exact`, so on the safe side.
+    Per unit, without correction for the number of units. Slightly above `detection_limit_exact`, so conservative.
     """
-    _check_floor(k, confidence)
+    _check_limit(k, confidence)
     return min(-math.log1p(-confidence) / k, 1.0)
 
 
-def floor_exact(k: int, confidence: float = 0.95, hits: int = 0) -> float:
+def detection_limit_exact(k: int, confidence: float = 0.95, hits: int = 0) -> float:
     """The same bound exactly (Clopper-Pearson, one-sided), for a unit with `hits` hits in k samples.
 
-    With support at hits >= r, a unit outside it may still have probability up to `floor_exact(k, confidence, r - 1)`.
+    With support at hits >= r, a unit outside it may still have probability up to
+    `detection_limit_exact(k, confidence, r - 1)`.
     """
-    _check_floor(k, confidence)
+    from scipy.special import betaincinv
+
+    _check_limit(k, confidence)
     if not 0 <= hits <= k:
         raise ConfigError(f"hits must lie in 0..k={k}, got {hits}")
     if hits == k:
         return 1.0
     if hits == 0:
         return -math.expm1(math.log1p(-confidence) / k)
-    from scipy.special import betaincinv
-
     return float(betaincinv(hits + 1, k - hits, confidence))
 
 
 def dynamics_above(
     base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, eps: float
 ) -> Dynamics:
-    """The table under the paper's own definition at a chosen floor: in support means an estimated rate hits/n > eps."""
-    base, policy = _hits(base_hits_u, policy_hits_u)
+    """The table under the paper's own definition: in support means an estimated rate hits/n > eps."""
+    base, policy = check_hits(base_hits_u, policy_hits_u)
     n_base, n_policy = (np.broadcast_to(np.asarray(n), base.shape) for n in (n_base_u, n_policy_u))
     if np.any(n_base < np.maximum(base, 1)) or np.any(n_policy < np.maximum(policy, 1)):
         raise ConfigError("every unit needs at least one draw on each side, and no more hits than draws")
     # A product, not a quotient: 3/10 > 0.3 must not depend on how a division rounds.
     return _table(base > eps * n_base, policy > eps * n_policy)
-
-
-def floor_sensitivity(
-    base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, eps_k: Sequence[float]
-) -> list[Dynamics]:
-    """How much the story depends on the floor: the table at each floor of `eps_k`."""
-    return [dynamics_above(base_hits_u, policy_hits_u, n_base_u, n_policy_u, eps) for eps in eps_k]
 
 
 def bootstrap_dynamics(
@@ -148,7 +147,7 @@ def bootstrap_dynamics(
     rng: np.random.Generator,
     threshold: int = 1,
     confidence: float = 0.95,
-    draws: int = 2000,
+    resamples: int = 2000,
 ) -> dict[str, Estimate]:
     """Intervals of the four counts and the four metrics, resampling problems with base and policy kept together.
 
@@ -156,11 +155,9 @@ def bootstrap_dynamics(
     problems were drawn from, counts scaled to this many problems, and includes the noise of the samples in a problem.
     Half a pseudo-problem of each kind keeps a count of zero from being called certain (see `stats.intervals`).
     """
-    base, policy = _hits(base_hits_u, policy_hits_u)
+    base, policy = check_hits(base_hits_u, policy_hits_u)
     observed = dynamics(base, policy, threshold)
-    problem = np.arange(base.size) if problem_u is None else np.asarray(problem_u)
-    if problem.shape != base.shape:
-        raise ConfigError(f"problem_u has shape {problem.shape}, hits have {base.shape}: one entry per unit is needed")
+    problem = check_problems(problem_u, base.size)
     rows_p4 = _counts_by_problem(base >= threshold, policy >= threshold, problem)
     n = len(rows_p4)
     if n == 0:
@@ -168,27 +165,76 @@ def bootstrap_dynamics(
     rows_r4, times_r = np.unique(rows_p4, axis=0, return_counts=True)
     pseudo_44 = np.eye(4) * rows_p4.sum() / n
     means_b4 = weighted_means(
-        np.concatenate([rows_r4, pseudo_44]), np.concatenate([times_r, np.full(4, 0.5)]), draws, rng
+        np.concatenate([rows_r4, pseudo_44]), np.concatenate([times_r, np.full(4, 0.5)]), resamples, rng
     )
-    draws_by_name = dict(zip(CELLS, (means_b4 * n).T, strict=True)) | metrics(means_b4)
-    return {
-        name: interval(float(getattr(observed, name)), draws_by_name[name], n, confidence) for name in CELLS + METRICS
-    }
+    resampled = dict(zip(CELLS, (means_b4 * n).T, strict=True)) | metrics(means_b4)
+    return {name: interval(float(getattr(observed, name)), resampled[name], n, confidence) for name in CELLS + METRICS}
 
 
-def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
-    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
-    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)
+def probability_above(hits_u: ArrayLike, n_u: ArrayLike, eps: float, prior: float = 0.5) -> Floats:
+    """P(rate > eps | hits in n draws) of each unit, with a Beta(prior, prior) prior; Jeffreys by default."""
+    hits, n = np.broadcast_arrays(np.asarray(hits_u, dtype=np.float64), np.asarray(n_u, dtype=np.float64))
+    if np.any(hits < 0) or np.any(hits > n):
+        raise ConfigError("a unit's hits must lie between 0 and its draws")
+    if not 0 <= eps < 1:
+        raise ConfigError(f"eps must lie in [0, 1), got {eps}")
+    from scipy.special import betainc
+
+    # The upper tail directly: 1 - cdf would round a small one to nothing.
+    return betainc(n - hits + prior, hits + prior, 1 - eps)
 
 
-def _hits(base_hits_u: ArrayLike, policy_hits_u: ArrayLike) -> tuple[Ints, Ints]:
+def posterior_dynamics(
+    base_hits_u: ArrayLike,
+    policy_hits_u: ArrayLike,
+    n_base_u: ArrayLike,
+    n_policy_u: ArrayLike,
+    eps: float,
+    *,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> dict[str, Estimate]:
+    """Expected P, S, E, O at the threshold `eps` with exact credible intervals, and the four metrics with sampled ones.
+
+    A metric's value is that of the expected counts. These intervals are about these units under these two models;
+    `bootstrap_dynamics` has those about other problems.
+    """
+    base_hits, policy_hits = check_hits(base_hits_u, policy_hits_u)
+    base_u, policy_u = probability_above(base_hits, n_base_u, eps), probability_above(policy_hits, n_policy_u, eps)
+    cells_u4 = np.stack(
+        [base_u * policy_u, base_u * (1 - policy_u), (1 - base_u) * policy_u, (1 - base_u) * (1 - policy_u)], axis=1
+    )
+    n = len(cells_u4)
+    expected_4 = cells_u4.sum(axis=0)
+    counts = {name: _count(cells_u4[:, i], confidence) for i, name in enumerate(CELLS)}
+    values = metrics(expected_4)
+    sampled = metrics(_sampled_counts(cells_u4, resamples, rng))
+    return counts | {name: interval(float(values[name]), sampled[name], n, confidence) for name in METRICS}
+
+
+def check_hits(base_hits_u: ArrayLike, policy_hits_u: ArrayLike) -> tuple[Ints, Ints]:
+    """Hits of the same units in two pools, as integer vectors."""
     base, policy = np.asarray(base_hits_u), np.asarray(policy_hits_u)
     if base.shape != policy.shape or base.ndim != 1:
         raise ConfigError(f"hits must be two vectors over the same units, got shapes {base.shape} and {policy.shape}")
     base_int, policy_int = base.astype(np.int64), policy.astype(np.int64)
     if np.any(base_int != base) or np.any(policy_int != policy) or np.any(base_int < 0) or np.any(policy_int < 0):
-        raise ConfigError("hits must be counts: whole and not negative")
+        raise ConfigError("hits must be non-negative integers")
     return base_int, policy_int
+
+
+def check_problems(problem_u: ArrayLike | None, units: int) -> NDArray:
+    """The problem of each unit; None makes each unit its own problem."""
+    problem = np.arange(units) if problem_u is None else np.asarray(problem_u)
+    if problem.shape != (units,):
+        raise ConfigError(f"problem_u has shape {problem.shape} for {units} units: one entry per unit is needed")
+    return problem
+
+
+def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
+    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
+    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)
 
 
 def _table(in_base_u: NDArray[np.bool_], in_policy_u: NDArray[np.bool_]) -> Dynamics:
@@ -207,8 +253,29 @@ def _counts_by_problem(in_base_u: NDArray[np.bool_], in_policy_u: NDArray[np.boo
     return np.bincount(index_u * 4 + cell_u, minlength=4 * len(problems)).reshape(-1, 4)
 
 
-def _check_floor(k: int, confidence: float) -> None:
+def _check_limit(k: int, confidence: float) -> None:
     if k < 1:
         raise ConfigError(f"k must be at least 1, got {k}")
     if not 0 < confidence < 1:
         raise ConfigError(f"confidence must lie strictly between 0 and 1, got {confidence}")
+
+
+def _count(chance_u: Floats, confidence: float) -> Estimate:
+    """A sum of independent Bernoulli variables: its mean, and the quantiles of its exact distribution."""
+    pmf = np.ones(1)
+    for chance in chance_u[chance_u > 0]:
+        pmf = np.convolve(pmf, [1 - chance, chance])
+    cdf = np.cumsum(pmf)
+    tail = (1 - confidence) / 2
+    low, high = np.searchsorted(cdf, [tail, 1 - tail])
+    mean = float(chance_u.sum())
+    return Estimate(mean, min(float(low), mean), max(float(min(high, pmf.size - 1)), mean), chance_u.size)
+
+
+def _sampled_counts(cells_u4: Floats, samples: int, rng: np.random.Generator) -> Floats:
+    """[samples, 4]: tables drawn from the posterior. Units with the same chances are drawn as one multinomial."""
+    kinds_r4, times_r = np.unique(cells_u4.round(12), axis=0, return_counts=True)
+    tables_b4 = np.zeros((samples, 4))
+    for chances, times in zip(kinds_r4, times_r, strict=True):
+        tables_b4 += rng.multinomial(times, chances / chances.sum(), size=samples)
+    return tables_b4

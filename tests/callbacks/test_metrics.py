@@ -11,7 +11,7 @@ from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
 from offleash.eval.stats.passk import powers_of_two
-from offleash.eval.stats.support import floor
+from offleash.eval.stats.support import detection_limit
 
 PROBLEMS = [Problem("p", "2 2 = 4:", "2+2"), Problem("q", "1 2 = 3:", "1+2")]
 ANSWERS = [("2+2", "2*2"), ("1+2", "2+1")]
@@ -103,7 +103,7 @@ def test_units_and_problems_are_counted_apart(pool, tmp_path):
     assert [metrics[f"support/problem/{cell}"] for cell in cells] == [2, 0, 0, 0]
     assert metrics["support/unit/srr"] == 0.5
     assert metrics["support/unit/nscr"] == pytest.approx(1 / 4)
-    assert metrics["support/floor"] == floor(4)
+    assert metrics["support/floor"] == detection_limit(4)
     lost, gained = changes(pool.hits(), policy.hits())
     assert lost == [Change("p", "2+2", 2, 4, 0, 4)]
     assert gained == [Change("p", "2*2", 0, 4, 4, 4), Change("q", "2+1", 0, 4, 2, 4)]

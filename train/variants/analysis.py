@@ -149,7 +149,7 @@ def _judge(
     margin: float,
 ) -> Verdict:
     name = members[0].variant
-    no_worse = name == PLAIN or against[PLAIN][PASS].floor > -margin
+    no_worse = name == PLAIN or against[PLAIN][PASS].lower_bound > -margin
     escapes = nscr.value >= 0 and no_worse
     flags = (no_worse, escapes, escapes and nscr.low >= 0 and since_start.low >= 0)
     if name in CONTROLS:

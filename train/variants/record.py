@@ -12,7 +12,7 @@
                 "better_p": p (of all that `better` claims, corrected likewise),
                 "early_stop": null or {"estimates": {metric: ESTIMATE}, "differences": {metric: DIFFERENCE}},
                 "verdict": {word, why, pass_no_worse, escapes, escapes_surely}
-    DIFFERENCE  value, low, high, n, floor (one-sided 95 % lower bound), p (two-sided), method (paired, welch, none)
+    DIFFERENCE  value, low, high, n, lower_bound (one-sided, 95 %), p (two-sided), method (paired, welch, none)
     ESTIMATE    value, low, high, n (seeds it rests on)
 
 Metrics: the keys of `offleash.train.variants.results.METRICS`. What is undefined is null.
@@ -71,7 +71,8 @@ def _estimates(values: Mapping[str, Estimate]) -> dict[str, Any]:
 
 def _differences(values: Mapping[str, Difference]) -> dict[str, Any]:
     return {
-        metric: {**d.estimate._asdict(), "floor": d.floor, "p": d.p, "method": d.method} for metric, d in values.items()
+        metric: {**d.estimate._asdict(), "lower_bound": d.lower_bound, "p": d.p, "method": d.method}
+        for metric, d in values.items()
     }
 
 

@@ -22,10 +22,10 @@ ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of two means. `floor` is the one-sided 95 % lower bound; `p` is two-sided, NaN where there is no test."""
+    """Of two means. `lower_bound` is the one-sided 95 % lower bound; `p` is two-sided, NaN where there is no test."""
 
     estimate: Estimate
-    floor: float
+    lower_bound: float
     p: float
     method: str
     """`paired`, `welch`, or `none` where one side has a single value."""
@@ -44,7 +44,7 @@ class Difference:
         return 1.0 if self.estimate.value <= 0 else self.p
 
     def p_above(self, bound: float) -> float:
-        """One-sided, against "no more than `bound`": below ALPHA exactly where `floor` is above it."""
+        """One-sided, against "no more than `bound`": below ALPHA exactly where `lower_bound` is above it."""
         if not self.error > 0:
             return math.nan if math.isnan(self.error) else float(self.estimate.value <= bound)
         t = (self.estimate.value - bound) / self.error

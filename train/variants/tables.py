@@ -141,7 +141,7 @@ def _nscr_tests(variants: Sequence[VariantResult]) -> Table:
         rows.append(
             (
                 name_of(variant),
-                f"{estimate(ours['pass_at_1'].estimate)}, ≥ {share(ours['pass_at_1'].floor)}",
+                f"{estimate(ours['pass_at_1'].estimate)}, ≥ {share(ours['pass_at_1'].lower_bound)}",
                 "yes" if variant.verdict.pass_no_worse else "no",
                 estimate(ours["nscr"].estimate),
                 _p(ours["nscr"]),

@@ -26,9 +26,9 @@ from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
-from offleash.eval.stats.support import METRICS, dynamics, floor
+from offleash.eval.stats.support import METRICS, detection_limit, dynamics
 
-FAST = Settings(draws=100, examples=3)
+FAST = Settings(resamples=100, examples=3)
 
 
 def make_problems(count: int, domains: Sequence[str] = ()) -> list[Problem]:
@@ -162,7 +162,7 @@ def test_support_equals_a_hand_count_at_both_thresholds(tmp_path: Path) -> None:
         assert level.any_hit.shrunk.expected == pytest.approx(test.shrunk.expected)
         assert level.any_hit.shrunk.excess == pytest.approx(2 - test.shrunk.expected)
         assert level.any_hit.expanded.p == pytest.approx(test.expanded.p)
-        assert level.any_hit.floor == floor(10)
+        assert level.any_hit.detection_limit == detection_limit(10)
         estimates = level.any_hit.estimates
         assert [estimates[m].value for m in METRICS] == pytest.approx([3 / 5, 1 / 4, 6 / 17, -1 / 6])
         assert all(e.low <= e.value <= e.high and e.n == 7 for e in estimates.values())

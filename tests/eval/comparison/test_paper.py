@@ -39,7 +39,7 @@ NAMES = {
 @pytest.fixture(scope="module")
 def printed() -> dict[str, Dynamics]:
     """Every printed row of the paper, from the tests of the metrics, where printed metrics are checked as well."""
-    spec = importlib.util.spec_from_file_location("paper_rows", Path(__file__).with_name("test_support.py"))
+    spec = importlib.util.spec_from_file_location("paper_rows", Path(__file__).parents[1] / "stats" / "test_support.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return {name: table for name, _, table in map(module.parse, module.ROWS)}
@@ -201,7 +201,16 @@ def test_compare_prints_the_papers_numbers_beside_ours(tmp_path, capsys):
     pair = find_pair("ovr-7b")
     for task, counts in pair.paper.tasks.items():
         draw_as_printed(tmp_path, task, counts)
-    line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", "ovr-7b", "--quiet", "--draws", "20"]
+    line = [
+        "compare",
+        str(tmp_path / "base"),
+        str(tmp_path / "policy"),
+        "--pair",
+        "ovr-7b",
+        "--quiet",
+        "--resamples",
+        "20",
+    ]
     assert main(line) == 0
     shown = capsys.readouterr().out.split("Comparison with the paper: support")[1].splitlines()
     rows = [line.split() for line in shown if " ours " in line or " paper " in line]
@@ -220,7 +229,7 @@ def test_samples_of_as_many_draws_as_the_papers_are_beside_them(tmp_path, capsys
     pair = find_pair("prorl-1.5b-v1")
     draw_as_printed(tmp_path, "math500", pair.paper.tasks["math500"], k=32)
     line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", pair.name, "--quiet"]
-    assert main([*line, "--draws", "20"]) == 0
+    assert main([*line, "--resamples", "20"]) == 0
     shown = capsys.readouterr().out.split("Comparison with the paper: samples")[1]
     rows = [words for words in map(str.split, shown.splitlines()) if words[-2:] in PAPER]
     assert [words[-5] for words in rows] == ["32"] * 4
@@ -231,7 +240,7 @@ def test_samples_of_as_many_draws_as_the_papers_are_beside_them(tmp_path, capsys
 def test_samples_are_beside_the_papers_and_incomplete_domains_are_not(tmp_path, capsys):
     draw_as_printed(tmp_path, "math500", find_pair("prorl-1.5b-v1").paper.tasks["math500"])
     line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", "prorl-1.5b-v1", "--quiet"]
-    assert main([*line, "--draws", "20"]) == 0
+    assert main([*line, "--resamples", "20"]) == 0
     shown = capsys.readouterr().out.split("Comparison with the paper: support")[1]
     assert "16363" not in shown
     assert [words for words in map(str.split, shown.splitlines()) if words[-2:] == ["5700", "5070"]]
@@ -247,7 +256,9 @@ def test_what_was_not_drawn_as_the_paper_drew_it_is_said_and_every_file_has_the_
     draw_as_printed(tmp_path, "math500", pair.paper.tasks["math500"])
     files = {name: tmp_path / f"report.{name}" for name in ("html", "markdown", "latex", "json")}
     line = ["compare", str(tmp_path / "base"), str(tmp_path / "policy"), "--pair", pair.name, "--quiet"]
-    assert main([*line, "--draws", "20", *(w for name, path in files.items() for w in (f"--{name}", str(path)))]) == 0
+    assert (
+        main([*line, "--resamples", "20", *(w for name, path in files.items() for w in (f"--{name}", str(path)))]) == 0
+    )
     said = [text for text in capsys.readouterr().err.splitlines() if "beside the paper's" in text]
     models = [("base", pair.base), ("policy", pair.policy)]
     for side, model in models:

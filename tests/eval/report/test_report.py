@@ -96,7 +96,7 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def series(pools: Path) -> Comparison:
-    return compare(find_side([pools / "base"]), find_policies(pools / "run"), settings=Settings(draws=50))
+    return compare(find_side([pools / "base"]), find_policies(pools / "run"), settings=Settings(resamples=50))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def pair(pools: Path) -> Comparison:
     return compare(
         find_side([pools / "base" / "one"]),
         find_policies(pools / "run" / "step-100" / "one"),
-        settings=Settings(draws=50),
+        settings=Settings(resamples=50),
     )
 
 
@@ -284,7 +284,7 @@ def test_numbers_are_printed_as_the_paper_prints_them() -> None:
     assert [p_value(p) for p in (0.0004, 0.25, math.nan)] == ["<.001", ".250", "–"]
 
 
-SUPPORT = {*CELLS, *METRICS, "floor"} | {
+SUPPORT = {*CELLS, *METRICS, "detection_limit"} | {
     f"{word}_{cell}" for word in ("expected", "excess", "p") for cell in ("shrunk", "expanded")
 }
 SCOPE = {
@@ -338,7 +338,7 @@ def find_numbers(value: Any) -> Iterator[float]:
 def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path) -> None:
     make_pool(tmp_path / "b", [0, 0], 1)
     make_pool(tmp_path / "p", [0, 0], 1)
-    comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(draws=20))
+    comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(resamples=20))
     record = json.loads(json_report(comparison))
     scope = record["policies"][0]["overall"]
     assert scope["problem"]["hits1"]["srr"] == {"value": None, "low": None, "high": None, "n": 2}
@@ -352,7 +352,7 @@ def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path) 
 def test_a_problem_without_any_correct_answer_listed_is_survived(tmp_path: Path) -> None:
     make_pool(tmp_path / "b", [0, 0], 2, [(), ()])
     make_pool(tmp_path / "p", [0, 0], 2, [(), ()])
-    comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(draws=20))
+    comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(resamples=20))
     assert comparison.policies[0].overall.units.total == 0
     for write in FORMATS.values():
         assert write(comparison, ())
@@ -405,7 +405,7 @@ def test_the_command_prints_and_writes_every_file(
     files = {name: tmp_path / f"report.{name}" for name in FORMATS if name != "text"}
     flags = [word for name, path in files.items() for word in (f"--{name}", str(path))]
     base, policy = pools / "base" / "one", pools / "run" / "step-100" / "one"
-    assert main(["compare", str(base), str(policy), "--draws", "50", *flags]) == 0
+    assert main(["compare", str(base), str(policy), "--resamples", "50", *flags]) == 0
     out, err = capsys.readouterr()
     assert "SRR" in out
     assert "crossing" in out or "overtake" in out
@@ -450,14 +450,14 @@ def test_what_cannot_be_written_is_a_config_error(
 
 
 def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(pools / "base"), str(pools / "run"), "--draws", "20", "--quiet"]) == 0
+    assert main(["compare", str(pools / "base"), str(pools / "run"), "--resamples", "20", "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert "Over the series" in out
     assert err == ""
     words = ["--base", str(pools / "base/one"), str(pools / "base/two")]
     for step in (50, 100):
         words += ["--policy", str(pools / f"run/step-{step}/one"), str(pools / f"run/step-{step}/two")]
-    assert main(["compare", *words, "--draws", "20", "--quiet"]) == 0
+    assert main(["compare", *words, "--resamples", "20", "--quiet"]) == 0
     assert "By task" in capsys.readouterr().out
 
 
@@ -473,7 +473,7 @@ def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.
         (["{base}", "{other}"], "task: "),
         (["{base}", "{policy}", "--k", "0"], "k must be at least 1"),
         (["{base}", "{policy}", "--confidence", "2"], "confidence must lie"),
-        (["{base}", "{policy}", "--draws", "0"], "draws must be at least 1"),
+        (["{base}", "{policy}", "--resamples", "0"], "resamples"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(

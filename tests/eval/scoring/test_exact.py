@@ -9,7 +9,7 @@ import torch
 from offleash.eval.scoring.exact import exact_units
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
-from offleash.eval.stats.support import dynamics, floor
+from offleash.eval.stats.support import detection_limit, dynamics
 from offleash.eval.tasks import load_task
 
 K = 1024
@@ -97,8 +97,8 @@ def test_support_by_sampling_agrees_with_support_above_the_floor_as_k_grows(exac
     p = exact.probability_u
     missed = []
     for k in (16, 64, 256, 1024):
-        above = p > floor(k)
-        # In the first k draws a unit above the floor is missed with probability below 5 %.
+        above = p > detection_limit(k)
+        # In the first k draws a unit above the detection limit is missed with probability below 5 %.
         rng = np.random.default_rng(k)
         seen = rng.hypergeometric(hits, K - hits, k) > 0
         assert np.mean(~seen[above]) < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / above.sum())

@@ -386,7 +386,9 @@ def test_parts_that_are_damaged_or_of_other_scores_are_refused(pools: Path) -> N
 
 @pytest.fixture
 def compared() -> Callable[[Path], Any]:
-    return lambda root: compare(find_side([root / "base"]), find_policies(root / "policy"), settings=Settings(draws=50))
+    return lambda root: compare(
+        find_side([root / "base"]), find_policies(root / "policy"), settings=Settings(resamples=50)
+    )
 
 
 def test_compare_shows_four_perplexities_the_entropy_and_the_kl(
@@ -426,7 +428,7 @@ def test_compare_shows_four_perplexities_the_entropy_and_the_kl(
 
 def test_scores_of_some_draws_are_limited_to_the_draws_compared(pools: Path, policy: Path) -> None:
     assert main(["score", str(pools / "base"), "--model", str(policy)]) == 0
-    made = compare(find_side([pools / "base"]), find_policies(pools / "policy"), k=2, settings=Settings(draws=20))
+    made = compare(find_side([pools / "base"]), find_policies(pools / "policy"), k=2, settings=Settings(resamples=20))
     (name,) = [one.name for one in find_scores(Pool.open(pools / "base"))]
     rows = scored(pools / "base", name)
     first = rows.where(rows.index_r < 2)

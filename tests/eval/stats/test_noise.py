@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.noise import NoiseTest, excess_over, expected_noise, noise_test, randomized_p, unit_noise
+from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
 
 KS_1_IN_10000 = 2.23  # sup-distance x sqrt(trials) exceeded once in ten thousand
 
@@ -19,6 +19,12 @@ def uniformity(p: list[float]) -> float:
     n = ordered.size
     steps = np.arange(n + 1) / n
     return float(max(np.max(steps[1:] - ordered), np.max(ordered - steps[:-1])) * math.sqrt(n))
+
+
+def randomized_p(excess: Excess, rng: np.random.Generator) -> float:
+    """Exactly uniform if nothing had changed: the observed count is broken at random."""
+    above, at = excess.pmf[excess.observed + 1 :].sum(), excess.pmf[excess.observed : excess.observed + 1].sum()
+    return float(above + rng.random() * at)
 
 
 def brute_force(totals: list[int], n_base: int, n_policy: int, threshold: int) -> np.ndarray:
@@ -38,10 +44,10 @@ def brute_force(totals: list[int], n_base: int, n_policy: int, threshold: int) -
     [(1, ".500"), (2, ".2495"), (3, ".1243"), (4, ".0618"), (5, ".0306"), (6, ".0152"), (7, ".0075"), (10, ".00089")],
 )
 def test_one_unit_matches_the_published_values_at_256(hits: int, printed: str) -> None:
-    shrunk, expanded = unit_noise([hits], [0], 256, 256)
-    assert abs(shrunk[0] - float(printed)) <= 0.5 * 10 ** -(len(printed) - 1)
-    assert shrunk[0] == pytest.approx(math.comb(256, hits) / math.comb(512, hits), rel=1e-12)
-    assert expanded[0] == pytest.approx(shrunk[0], rel=1e-12)
+    shrunk, expanded = (excess.expected for excess in noise_test([hits], [0], 256, 256))
+    assert abs(shrunk - float(printed)) <= 0.5 * 10 ** -(len(printed) - 1)
+    assert shrunk == pytest.approx(math.comb(256, hits) / math.comb(512, hits), rel=1e-12)
+    assert expanded == pytest.approx(shrunk, rel=1e-12)
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 5])
@@ -52,18 +58,17 @@ def test_one_unit_is_an_exact_hypergeometric_sum(threshold: int, n_base: int, n_
         if sum(ways.values()) == 0 or total > n_base + n_policy:
             continue
         base = min(total, n_base)
-        shrunk, expanded = unit_noise([base], [total - base], n_base, n_policy, threshold)
+        test = noise_test([base], [total - base], n_base, n_policy, threshold=threshold)
         exact = [
             sum(w for x, w in ways.items() if x >= threshold and total - x < threshold) / sum(ways.values()),
             sum(w for x, w in ways.items() if x < threshold and total - x >= threshold) / sum(ways.values()),
         ]
-        assert [shrunk[0], expanded[0]] == pytest.approx(exact, rel=1e-11, abs=1e-300)
+        assert [excess.expected for excess in test] == pytest.approx(exact, rel=1e-11, abs=1e-18)
 
 
 def test_units_hit_often_or_never_are_not_noise() -> None:
-    shrunk, expanded = unit_noise([0, 8192, 100], [0, 8192, 100], 8192, 8192)
-    assert shrunk[0] == expanded[0] == shrunk[1] == 0.0
-    assert 0 < shrunk[2] < 1e-60
+    test = noise_test([0, 8192, 100], [0, 8192, 100], 8192, 8192)
+    assert max(excess.expected for excess in test) < 1e-60
 
 
 @pytest.mark.parametrize("threshold", [1, 2])
@@ -78,7 +83,8 @@ def test_units_of_one_problem_have_the_exact_joint_distribution(totals: list[int
     pmf[: result.pmf.size] = result.pmf
     assert np.allclose(pmf, exact, rtol=0, atol=1e-13)
     assert result.expected == pytest.approx(float(np.arange(exact.size) @ exact), abs=1e-13)
-    assert result.expected == pytest.approx(expected_noise(base, policy, n_base, n_policy, threshold).shrunk, abs=1e-13)
+    alone = (noise_test([b], [p], n_base, n_policy, threshold=threshold) for b, p in zip(base, policy, strict=True))
+    assert result.expected == pytest.approx(sum(test.shrunk.expected for test in alone), abs=1e-13)
 
 
 def test_treating_units_of_one_problem_as_independent_would_be_wrong() -> None:
@@ -188,13 +194,13 @@ def test_planted_shrinkage_is_found_and_is_not_called_expansion() -> None:
 def test_impossible_inputs_are_refused() -> None:
     for arguments in [([3], [0], 2, 2), ([1, 2], [1], 4, 4), ([-1], [0], 2, 2), ([0], [0], 0, 2)]:
         with pytest.raises(ConfigError):
-            expected_noise(*arguments)
+            noise_test(*arguments)
     with pytest.raises(ConfigError):
-        expected_noise([1], [1], 4, 4, threshold=0)
+        noise_test([1], [1], 4, 4, threshold=0)
     with pytest.raises(ConfigError, match="share its draws"):
         noise_test([1, 1], [1, 1], [4, 5], 4, [0, 0])
 
 
 def test_no_units_have_no_noise() -> None:
-    assert expected_noise([], [], 4, 4) == (0.0, 0.0)
+    assert [excess.expected for excess in noise_test([], [], 4, 4)] == [0.0, 0.0]
     assert noise_test([], [], 4, 4).shrunk.p == 1.0

@@ -12,12 +12,13 @@ from offleash.eval.stats.support import (
     METRICS,
     Dynamics,
     bootstrap_dynamics,
+    detection_limit,
+    detection_limit_exact,
     dynamics,
     dynamics_above,
-    floor,
-    floor_exact,
-    floor_sensitivity,
     metrics,
+    posterior_dynamics,
+    probability_above,
 )
 
 # table, row | base% policy% | SRR NDR SDS NSCR | P E S O. "." is not printed, a bare 0, 1 or 100 is exact.
@@ -290,21 +291,21 @@ def test_hits_that_are_not_counts_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("k", "printed"), [(256, "1.17e-2"), (1024, "2.93e-3"), (8192, "3.66e-4"), (16384, "1.83e-4")])
-def test_floor_is_the_papers_bound(k: int, printed: str) -> None:
-    assert f"{floor(k):.2e}".replace("e-0", "e-") == printed
-    assert floor_exact(k) == pytest.approx(1 - 0.05 ** (1 / k), rel=1e-10)
-    assert floor_exact(k) < floor(k)
+def test_detection_limit_is_the_papers_bound(k: int, printed: str) -> None:
+    assert f"{detection_limit(k):.2e}".replace("e-0", "e-") == printed
+    assert detection_limit_exact(k) == pytest.approx(1 - 0.05 ** (1 / k), rel=1e-10)
+    assert detection_limit_exact(k) < detection_limit(k)
 
 
 @pytest.mark.parametrize("hits", [0, 1, 4])
-def test_exact_floor_is_where_so_few_hits_become_unlikely(hits: int) -> None:
-    p = floor_exact(200, 0.9, hits)
+def test_exact_detection_limit_is_where_so_few_hits_become_unlikely(hits: int) -> None:
+    p = detection_limit_exact(200, 0.9, hits)
     tail = sum(math.comb(200, i) * p**i * (1 - p) ** (200 - i) for i in range(hits + 1))
     assert tail == pytest.approx(0.1, rel=1e-9)
-    assert floor_exact(7, hits=7) == 1.0
+    assert detection_limit_exact(7, hits=7) == 1.0
 
 
-def test_dynamics_above_a_floor_compares_rates_not_hits() -> None:
+def test_dynamics_above_eps_compares_rates_not_hits() -> None:
     base, policy, n_base, n_policy = [3, 3, 0], [30, 31, 1], 10, 100
     assert dynamics_above(base, policy, n_base, n_policy, eps=0.0) == Dynamics(2, 0, 1, 0)
     assert dynamics_above(base, policy, n_base, n_policy, eps=0.3) == Dynamics(0, 0, 1, 2)
@@ -312,10 +313,10 @@ def test_dynamics_above_a_floor_compares_rates_not_hits() -> None:
         dynamics_above([3], [1], 2, 2, eps=0.1)
 
 
-def test_floor_sensitivity_meets_the_hit_thresholds() -> None:
+def test_rates_above_eps_meet_the_hit_thresholds() -> None:
     rng = np.random.default_rng(1)
     base, policy = rng.binomial(64, 0.05, 200), rng.binomial(64, 0.03, 200)
-    curve = floor_sensitivity(base, policy, 64, 64, [0.0, 4.5 / 64, 1.0])
+    curve = [dynamics_above(base, policy, 64, 64, eps) for eps in (0.0, 4.5 / 64, 1.0)]
     assert curve[0] == dynamics(base, policy, 1)
     assert curve[1] == dynamics(base, policy, 5)
     assert curve[2] == Dynamics(0, 0, 0, 200)
@@ -354,13 +355,13 @@ def test_bootstrap_without_units_is_nan() -> None:
 
 def test_bootstrap_resamples_problems_so_copies_of_a_unit_add_nothing() -> None:
     base, policy = hits_of(np.repeat([0, 1, 2, 3], [30, 6, 3, 10]))
-    alone = bootstrap_dynamics(base, policy, rng=np.random.default_rng(0), draws=20_000)
+    alone = bootstrap_dynamics(base, policy, rng=np.random.default_rng(0), resamples=20_000)
     copied = bootstrap_dynamics(
         np.repeat(base, 7),
         np.repeat(policy, 7),
         np.repeat(np.arange(49), 7),
         rng=np.random.default_rng(1),
-        draws=20_000,
+        resamples=20_000,
     )
     for name in METRICS:
         assert copied[name].low == pytest.approx(alone[name].low, abs=0.01)
@@ -379,7 +380,7 @@ def test_bootstrap_covers_the_truth_as_often_as_it_says(chances: tuple[float, ..
     trials = 500
     covered = dict.fromkeys(truth, 0)
     for _ in range(trials):
-        estimates = bootstrap_dynamics(*hits_of(rng.choice(4, size=n, p=chances)), rng=rng, draws=600)
+        estimates = bootstrap_dynamics(*hits_of(rng.choice(4, size=n, p=chances)), rng=rng, resamples=600)
         for name, value in truth.items():
             covered[name] += estimates[name].low <= value <= estimates[name].high
     assert all(0.91 <= count / trials <= 0.99 for count in covered.values()), covered
@@ -403,15 +404,115 @@ def test_bootstrap_covers_when_units_of_a_problem_move_together_and_would_not_if
         cell_u = (rng.random(problem_u.size)[:, None] > np.cumsum(chances, axis=1)[problem_u, :3]).sum(axis=1)
         base, policy = hits_of(cell_u)
         for covered, clusters in ((clustered, problem_u), (unclustered, None)):
-            estimates = bootstrap_dynamics(base, policy, clusters, rng=rng, draws=600)
+            estimates = bootstrap_dynamics(base, policy, clusters, rng=rng, resamples=600)
             for name in METRICS:
                 covered[name] += estimates[name].low <= truth[name] <= estimates[name].high
     assert all(0.91 <= count / trials <= 0.99 for count in clustered.values()), clustered
     assert unclustered["srr"] / trials < 0.9
 
 
+@pytest.mark.parametrize("n", [1, 5, 40, 400])
+def test_under_a_flat_prior_the_posterior_is_a_binomial_tail(n: int) -> None:
+    for eps in (0.001, 0.2, 0.77):
+        for hits in {0, n // 2, n}:
+            tail = sum(math.comb(n + 1, i) * eps**i * (1 - eps) ** (n + 1 - i) for i in range(hits + 1))
+            assert float(probability_above(hits, n, eps, prior=1)) == pytest.approx(tail, rel=1e-10)
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 8192), (5, 8192), (4000, 8192), (2, 5), (16384, 16384)])
+def test_the_posterior_matches_numerical_integration(hits: int, n: int) -> None:
+    # t = sin^2(u) takes the singular ends of the density away.
+    a, b = hits + 0.5, n - hits + 0.5
+    mean = a / (a + b)
+    for x in (0.5 * mean, mean, min(0.999999, 1.2 * mean)):
+        u = np.linspace(0, math.asin(math.sqrt(x)), 400_001)[1:]
+        log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+        density = np.exp((2 * a - 1) * np.log(np.sin(u)) + (2 * b - 1) * np.log(np.cos(u)) + math.log(2) - log_beta)
+        step = u[1] - u[0]
+        first = density[0] if a == 0.5 else 0.0
+        integral = float(step * (density.sum() - density[-1] / 2 + first / 2))
+        assert 1 - float(probability_above(hits, n, x)) == pytest.approx(integral, rel=2e-5, abs=1e-9)
+
+
+def test_a_small_posterior_probability_keeps_its_digits() -> None:
+    # The rate is above 1/2 after 0 hits in 100 draws: 1e-31 or so, far below what 1 - cdf could hold.
+    assert float(probability_above(0, 100, 0.5, prior=1)) == pytest.approx(0.5**101, rel=1e-10)
+
+
+def test_posterior_broadcasts() -> None:
+    assert probability_above(np.zeros((3, 1)), np.array([1, 2, 4]), 0.1).shape == (3, 3)
+
+
+def test_more_hits_make_a_unit_more_likely_above_the_detection_limit() -> None:
+    n, eps = 8192, detection_limit(8192)
+    chance = probability_above(np.arange(13), n, eps)
+    assert np.all(np.diff(chance) > 0)
+    assert chance[0] == pytest.approx(math.erfc(math.sqrt(-math.log(0.05))), rel=2e-3)  # chi-square, one degree
+    assert 0.05 < chance[1] < 0.15  # one hit is far from sure
+    assert chance[12] > 0.999
+    assert probability_above([5], [10], 0.0)[0] == 1.0
+    with pytest.raises(ConfigError):
+        probability_above([3], [2], 0.1)
+    with pytest.raises(ConfigError):
+        probability_above([1], [2], 1.0)
+
+
+def test_posterior_is_calibrated_when_rates_follow_the_prior() -> None:
+    rng = np.random.default_rng(0)
+    rate = rng.beta(0.5, 0.5, 60_000)
+    hits = rng.binomial(20, rate)
+    chance = probability_above(hits, 20, 0.1)
+    for low, high in [(0.02, 0.3), (0.3, 0.7), (0.7, 0.98)]:
+        inside = (chance > low) & (chance < high)
+        assert inside.sum() > 500
+        assert np.mean(rate[inside] > 0.1) == pytest.approx(chance[inside].mean(), abs=0.03)
+
+
+def test_expected_table_sums_to_the_units_and_meets_the_counts_when_hits_are_decisive() -> None:
+    rng = np.random.default_rng(1)
+    base, policy = [500, 400, 0, 0, 300] * 20, [450, 0, 300, 0, 200] * 20
+    result = posterior_dynamics(base, policy, 512, 512, 0.05, rng=rng)
+    table = dynamics(base, policy)
+    for name in ("preserved", "shrunk", "expanded", "out"):
+        assert result[name].value == pytest.approx(getattr(table, name), abs=1e-6)
+        assert result[name].low == pytest.approx(getattr(table, name))
+    assert result["srr"].value == pytest.approx(table.srr)
+    assert result["nscr"].n == 100
+
+
+def test_expected_table_and_credible_intervals_match_draws_from_the_posterior() -> None:
+    rng = np.random.default_rng(2)
+    base, policy = rng.binomial(64, 0.03, 80), rng.binomial(96, 0.02, 80)
+    eps = detection_limit_exact(64)
+    result = posterior_dynamics(base, policy, 64, 96, eps, rng=rng, resamples=20_000)
+    in_base = rng.beta(base + 0.5, 64 - base + 0.5, size=(20_000, 80)) > eps
+    in_policy = rng.beta(policy + 0.5, 96 - policy + 0.5, size=(20_000, 80)) > eps
+    p, s, e = (np.sum(x, axis=1) for x in (in_base & in_policy, in_base & ~in_policy, ~in_base & in_policy))
+    drawn = {"preserved": p, "shrunk": s, "expanded": e, "out": 80 - p - s - e}
+    assert sum(result[name].value for name in drawn) == pytest.approx(80)
+    for name, counts in drawn.items():
+        assert result[name].value == pytest.approx(counts.mean(), abs=5 * counts.std() / math.sqrt(20_000))
+        assert [result[name].low, result[name].high] == pytest.approx(np.quantile(counts, [0.025, 0.975]), abs=1)
+    both = (p + s > 0) & (p + e + s > 0)
+    assert [result["srr"].low, result["srr"].high] == pytest.approx(
+        np.quantile((p / np.maximum(p + s, 1))[both], [0.025, 0.975]), abs=0.03
+    )
+    nscr = ((e - s) / np.maximum(p + e + s, 1))[both]
+    assert [result["nscr"].low, result["nscr"].high] == pytest.approx(np.quantile(nscr, [0.025, 0.975]), abs=0.03)
+
+
+def test_a_higher_threshold_leaves_less_in_support() -> None:
+    rng = np.random.default_rng(3)
+    base, policy = rng.binomial(256, 0.02, 100), rng.binomial(256, 0.02, 100)
+    epsilons = [1e-4, 1e-3, 1e-2, 1e-1]
+    out = [posterior_dynamics(base, policy, 256, 256, eps, rng=rng, resamples=200)["out"].value for eps in epsilons]
+    assert out == sorted(out)
+    assert out[0] < 1
+    assert out[-1] > 95
+
+
 def test_statistics_import_without_torch_pandas_or_scipy() -> None:
-    modules = ["intervals", "support", "noise", "passk", "entropy", "posterior", "stopping"]
+    modules = ["intervals", "support", "noise", "passk", "entropy", "stopping"]
     code = "import sys; import offleash.eval; " + "; ".join(f"import offleash.eval.stats.{m}" for m in modules)
     code += "; print([m for m in ('torch', 'pandas', 'scipy', 'pyarrow', 'transformers') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -95,7 +95,7 @@ def test_json_has_the_documented_keys_and_no_nan(full_sweep, analysis):
     assert set(plain["estimates"]) == set(METRICS)
     assert plain["against"].keys() == {"placebo", "low_lr"}
     difference = low_lr["against"]["plain"]["nscr"]
-    assert set(difference) == {"value", "low", "high", "n", "floor", "p", "method"}
+    assert set(difference) == {"value", "low", "high", "n", "lower_bound", "p", "method"}
     ours = analysis.variants[1].against["plain"]["nscr"]
     assert difference["p"] == ours.p
     assert low_lr["holm_p"]["nscr"] is None

@@ -41,17 +41,17 @@ def test_paired_is_worked_by_hand():
     d = paired([1.0, 2.0, 4.0], [0.0, 1.0, 1.0])  # gaps 1, 1, 3: mean 5/3, error 2/3
     t = (5 / 3) / (2 / 3)
     assert d.p == pytest.approx(1 - t / math.sqrt(2 + t * t))
-    assert d.floor == pytest.approx(5 / 3 - 2.919986 * 2 / 3, rel=1e-6)
+    assert d.lower_bound == pytest.approx(5 / 3 - 2.919986 * 2 / 3, rel=1e-6)
     assert d.estimate.low == pytest.approx(5 / 3 - 4.302653 * 2 / 3, rel=1e-6)
     assert d.method == "paired"
 
 
 def test_a_bound_is_passed_where_the_floor_is_above_it():
     d = paired([1.0, 2.0, 4.0], [0.0, 1.0, 1.0])
-    assert d.p_above(d.floor) == pytest.approx(0.05)
+    assert d.p_above(d.lower_bound) == pytest.approx(0.05)
     assert d.p_above(0.0) == pytest.approx(d.p / 2)
     assert d.p_above(5 / 3) == pytest.approx(0.5)
-    assert d.p_above(d.floor + 3) > 0.5
+    assert d.p_above(d.lower_bound + 3) > 0.5
     same = paired([0.3, 0.2], [0.3, 0.2])
     assert (same.p_above(-0.01), same.p_above(0.0)) == (0.0, 1.0)
     assert math.isnan(paired([0.3], [0.1]).p_above(0.0))
