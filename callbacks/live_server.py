@@ -13,8 +13,7 @@ from typing import Any
 
 import httpx
 
-from offleash.eval.engines.model import one_line
-from offleash.eval.errors import EngineError
+from offleash.eval.errors import EngineError, first_line
 
 EVERY = 10.0
 """Seconds between questions."""
@@ -33,7 +32,7 @@ def watch_server(client: Any, every: float = EVERY) -> None:
             except NotYet:
                 failed = 0 if _is_well(client.base_url) else failed + 1
             except OSError as error:  # what requests raises is one
-                raise _gone(client.base_url, one_line(error)) from error
+                raise _gone(client.base_url, first_line(error)) from error
         raise _gone(client.base_url, f"and failed its health check {TRIES} times")
 
     client._post = posted

@@ -31,3 +31,9 @@ class VerifyError(OffleashError, RuntimeError):
 
 class MonitorError(OffleashError, RuntimeError):
     pass
+
+
+def first_line(error: BaseException, width: int = 200) -> str:
+    """The first non-empty line of a library's error message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:width]

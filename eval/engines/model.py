@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import offleash.recipes
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, first_line
 from offleash.eval.fingerprint import weights_fingerprint
 
 LAB = "lab"
@@ -88,12 +88,6 @@ def load_tokenizer(place: str, revision: str | None = None) -> Any:
     return _read("tokenizer", place, revision)
 
 
-def one_line(error: BaseException, width: int = 200) -> str:
-    """The first line of a library's message that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:width]
-
-
 def _read(what: str, place: str, revision: str | None) -> Any:
     from transformers import AutoConfig, AutoTokenizer  # seconds to import, and a server needs none of it
 
@@ -104,8 +98,8 @@ def _read(what: str, place: str, revision: str | None) -> Any:
     except (OSError, ValueError, KeyError, ImportError) as error:
         kind = "folder" if Path(place).is_dir() else "hub id or folder"
         raise ConfigError(
-            f"cannot read the {what} of model {place!r} ({kind}): {one_line(error)}. Check the name; a model is a hub "
-            f"id, a folder, an adapter's folder, {LAB!r}, or a server's URL"
+            f"cannot read the {what} of model {place!r} ({kind}): {first_line(error)}. Check the name; a model is a "
+            f"hub id, a folder, an adapter's folder, {LAB!r}, or a server's URL"
         ) from error
 
 

@@ -9,37 +9,18 @@ Every sampling field is sent, so that the server's defaults and the model's gene
 out, for servers that refuse what they do not know.
 """
 
-import os
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from contextlib import closing
+from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
 from offleash.eval.engines.base import Completion, Drawn, Finish, Request, cut_at_stop
-from offleash.eval.engines.model import ModelSource, load_tokenizer, one_line, token_ids
-from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.engines.model import ModelSource, load_tokenizer, token_ids
+from offleash.eval.errors import ConfigError, EngineError, first_line
+from offleash.eval.http_client import RequestFailed, RetryingClient
 from offleash.eval.sampling import Sampling, block_seed
-
-PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-"""Statuses that another try may cure."""
-LONGEST_PAUSE = 60.0
-
-
-class _Passing(Exception):
-    """A failure that another try may cure; `after` is the pause that the server asked for."""
-
-    def __init__(self, reason: str, after: float = 0.0) -> None:
-        super().__init__(reason)
-        self.after = after
-
-
-class _Failed(NamedTuple):
-    """A worker thread's error, on its way to the thread that iterates."""
-
-    error: EngineError
 
 
 def served_model(
@@ -48,12 +29,11 @@ def served_model(
     """Ask a server what it serves. Its weights cannot be seen: the pool records the name that the server gives them."""
     base = _base(url)
     try:
-        answer = httpx.get(f"{base}/models", headers=_headers(), timeout=30)
-        answer.raise_for_status()
-        served = {str(entry["id"]): entry for entry in answer.json()["data"]}
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        with closing(RetryingClient(base, attempts=1, timeout=30.0)) as client:
+            served = client.request("models", lambda reply: {str(entry["id"]): entry for entry in reply["data"]})
+    except RequestFailed as error:
         raise EngineError(
-            f"no OpenAI-compatible server at {base}: {one_line(error)}; start it, or check the URL (.../v1)"
+            f"no OpenAI-compatible server at {base}: {first_line(error)}; start it, or check the URL (.../v1)"
         ) from error
     if name is None and len(served) != 1:
         raise ConfigError(f"{base} serves {', '.join(served) or 'nothing'}: choose one with --served-model")
@@ -77,9 +57,10 @@ def served_model(
 
 
 class OpenAIEngine:
-    """`concurrency` calls at once, each waiting up to `timeout` seconds for its answer and tried `retries` times more.
+    """`concurrency` requests at once, each with `timeout` seconds for its reply and retried up to `retries` times.
 
-    `block` completions per call: small, because a call is answered only when its longest completion is done.
+    The pauses between tries begin at `pause` seconds; none starts more than `deadline` seconds after the first (None:
+    no limit). `block` completions per request: few, because the reply waits for the longest of them.
     """
 
     name = "openai"
@@ -93,16 +74,20 @@ class OpenAIEngine:
         timeout: float = 1800.0,
         retries: int = 6,
         pause: float = 0.5,
+        deadline: float | None = None,
         block: int = 8,
         extensions: bool = True,
     ) -> None:
         if concurrency < 1 or block < 1:
             raise ConfigError(f"concurrency and block must be at least 1, got {concurrency} and {block}")
-        self.source, self.block, self.extensions = source, block, extensions
-        self.concurrency, self.retries, self.pause = concurrency, retries, pause
-        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-        self.client = httpx.Client(
-            headers=_headers(), limits=limits, timeout=httpx.Timeout(timeout, connect=min(30.0, timeout))
+        self.source, self.block, self.extensions, self.concurrency = source, block, extensions, concurrency
+        self.client = RetryingClient(
+            source.path,
+            attempts=retries + 1,
+            timeout=timeout,
+            first_pause=pause,
+            deadline=deadline,
+            concurrency=concurrency,
         )
         self._over = threading.Event()
 
@@ -112,7 +97,7 @@ class OpenAIEngine:
                 "top_k, min_p and repetition_penalty cannot be sent with extensions off: leave them off too"
             )
         todo: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        done: queue.SimpleQueue[Drawn | _Failed] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Drawn | EngineError] = queue.SimpleQueue()
         over = self._over = threading.Event()
         # Daemons: a thread in mid-call must not keep an interrupted program from ending.
         for _ in range(self.concurrency):
@@ -139,55 +124,30 @@ class OpenAIEngine:
     def _work(
         self,
         todo: "queue.SimpleQueue[Request | None]",
-        done: "queue.SimpleQueue[Drawn | _Failed]",
+        done: "queue.SimpleQueue[Drawn | EngineError]",
         over: threading.Event,
         sampling: Sampling,
     ) -> None:
         while (request := todo.get()) is not None and not over.is_set():
             try:
-                done.put(Drawn(request, self._answer(request, sampling)))
-            except _Passing as failure:
-                done.put(Drawn(request, [Completion(str(failure), None, None, "error")] * request.n))
-            except EngineError as error:
-                done.put(_Failed(error))
+                done.put(Drawn(request, self._answer(request, sampling, over)))
+            except RequestFailed as failure:
+                if failure.transient or over.is_set():
+                    done.put(Drawn(request, [Completion(str(failure), None, None, "error")] * request.n))
+                else:
+                    done.put(_rejected(failure))
 
-    def _answer(self, request: Request, sampling: Sampling) -> list[Completion]:
+    def _answer(self, request: Request, sampling: Sampling, over: threading.Event) -> list[Completion]:
         """All n completions; a server that ignores n is asked again, with another seed each time."""
         completions: list[Completion] = []
         while len(completions) < request.n:
             got = len(completions)
             seed = block_seed(request.seed, "rest", got) if got else request.seed
-            more = self._with_retries(self._body(request, sampling, request.n - got, seed))
-            completions += [self._completion(choice, sampling, len(more)) for choice in more[: request.n - got]]
+            body = self._body(request, sampling, request.n - got, seed)
+            path = "chat/completions" if "messages" in body else "completions"
+            more = self.client.request(path, _choices, body, over.wait)
+            completions += [self._completion(choice, sampling) for choice in more[: request.n - got]]
         return completions
-
-    def _with_retries(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        for attempt in range(self.retries + 1):
-            try:
-                return self._call(body)
-            except _Passing as failure:
-                if attempt == self.retries or self._over.wait(
-                    min(max(self.pause * 2**attempt, failure.after), LONGEST_PAUSE)
-                ):
-                    raise
-        raise AssertionError("unreachable")
-
-    def _call(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        where = "chat/completions" if "messages" in body else "completions"
-        if self.client.is_closed:
-            raise _Passing("the engine was closed")
-        try:
-            answer = self.client.post(f"{self.source.path}/{where}", json=body)
-        except httpx.TransportError as error:
-            raise _Passing(f"{type(error).__name__}: {one_line(error)}") from error
-        if answer.status_code in PASSING:
-            raise _Passing(f"HTTP {answer.status_code}: {_message(answer)}", _retry_after(answer))
-        if answer.status_code >= 400:
-            raise EngineError(
-                f"the server refused a request (HTTP {answer.status_code}: {_message(answer)}); if it does not know a "
-                "field, try --engine-args '{\"extensions\": false}'"
-            )
-        return _choices(answer)
 
     def _body(self, request: Request, sampling: Sampling, n: int, seed: int) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -215,7 +175,7 @@ class OpenAIEngine:
                 body["stop_token_ids"] = list(self.source.end_ids)
         return body
 
-    def _completion(self, choice: dict[str, Any], sampling: Sampling, siblings: int) -> Completion:
+    def _completion(self, choice: dict[str, Any], sampling: Sampling) -> Completion:
         logprobs, ids = _logprobs(choice), choice.get("token_ids")
         text, tokens = _text(choice), len(ids) if ids else (len(logprobs) if logprobs else None)
         if ids and self.source.tokenizer is not None:
@@ -234,31 +194,30 @@ def _base(url: str) -> str:
     return url if urlsplit(url).path else f"{url}/v1"
 
 
-def _headers() -> dict[str, str]:
-    key = os.environ.get("OPENAI_API_KEY")
-    return {"Authorization": f"Bearer {key}"} if key else {}
+def _rejected(failure: RequestFailed) -> EngineError:
+    return EngineError(
+        f"the server rejected a request ({failure}); if it does not know a field, try --engine-args "
+        "'{\"extensions\": false}'"
+    )
 
 
-def _checked(result: Drawn | _Failed) -> Drawn:
-    if isinstance(result, _Failed):
-        raise result.error
+def _checked(result: Drawn | EngineError) -> Drawn:
+    if isinstance(result, EngineError):
+        raise result
     return result
 
 
-def _choices(answer: httpx.Response) -> list[dict[str, Any]]:
-    """Whole completions in the server's order; an answer without any, or with one that was aborted, is a failure."""
-    try:
-        choices = list(answer.json()["choices"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise _Passing(f"the server's answer cannot be read: {answer.text[:80]!r}") from error
+def _choices(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    """Finished completions in the server's order; a reply without any, or with an aborted one, is a failure."""
+    choices = list(reply["choices"])
     if not choices:
-        raise _Passing("the server returned no completion")
-    if cut := [choice.get("finish_reason") for choice in choices if not _is_whole(choice)]:
-        raise _Passing(f"the server gave up on a completion (finish_reason {cut[0]!r})")
+        raise RequestFailed("the server returned no completion")
+    if cut := [choice.get("finish_reason") for choice in choices if not _is_finished(choice)]:
+        raise RequestFailed(f"the server gave up on a completion (finish_reason {cut[0]!r})")
     return sorted(choices, key=lambda choice: choice.get("index") or 0)
 
 
-def _is_whole(choice: dict[str, Any]) -> bool:
+def _is_finished(choice: dict[str, Any]) -> bool:
     return choice.get("finish_reason") not in (None, "abort", "error", "cancelled", "timeout")
 
 
@@ -275,17 +234,3 @@ def _logprobs(choice: dict[str, Any]) -> list[float] | None:
     given = choice.get("logprobs") or {}
     values = given.get("token_logprobs") or [entry.get("logprob") for entry in given.get("content") or ()]
     return None if not values or None in values else [float(value) for value in values]
-
-
-def _message(answer: httpx.Response) -> str:
-    try:
-        error = answer.json()["error"]
-        text = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError):
-        text = answer.text
-    return " ".join(text.split())[:160]
-
-
-def _retry_after(answer: httpx.Response) -> float:
-    value = answer.headers.get("retry-after", "")
-    return float(value) if value.isdecimal() else 0.0

@@ -24,8 +24,8 @@ from transformers import (
 )
 
 from offleash.eval.engines.base import Completion, Drawn, Request, cut_at_stop
-from offleash.eval.engines.model import ModelSource, one_line
-from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.engines.model import ModelSource
+from offleash.eval.errors import ConfigError, EngineError, first_line
 from offleash.eval.sampling import Sampling
 
 SHOWN = 3
@@ -103,7 +103,7 @@ class TransformersEngine:
         except torch.OutOfMemoryError as error:
             raise EngineError(
                 f"out of memory at {len(prompts)} sequences of up to {width + sampling.max_new_tokens} tokens: lower "
-                f"batch_size ({one_line(error, 80)})"
+                f"batch_size ({first_line(error, 80)})"
             ) from error
         return self._completions(output[:, width:], ends, draw, sampling)
 
@@ -230,7 +230,7 @@ def _load(source: ModelSource, device: torch.device) -> Any:
         )
     # What transformers raises for missing or mangled files, an unknown architecture, a name that is no dtype.
     except (OSError, ValueError, AttributeError, KeyError, ImportError) as error:
-        raise ConfigError(f"cannot load model {source.name!r}: {one_line(error)}") from error
+        raise ConfigError(f"cannot load model {source.name!r}: {first_line(error)}") from error
     _check_whole(source, found)
     if source.adapter is not None:
         model = _with_adapter(model, source.adapter)
@@ -261,4 +261,4 @@ def _with_adapter(model: Any, adapter: str) -> Any:
         try:
             return PeftModel.from_pretrained(model, adapter).merge_and_unload()
         except UserWarning as error:
-            raise ConfigError(f"adapter {adapter} is not whole, save it again: {one_line(error)}") from error
+            raise ConfigError(f"adapter {adapter} is not whole, save it again: {first_line(error)}") from error

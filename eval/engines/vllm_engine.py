@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from offleash.eval.engines.base import Completion, Drawn, Request
-from offleash.eval.engines.model import ModelSource, one_line
-from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.engines.model import ModelSource
+from offleash.eval.errors import ConfigError, EngineError, first_line
 from offleash.eval.sampling import Sampling
 
 QUEUED = 8
@@ -44,7 +44,7 @@ class VllmEngine:
             self.llm = vllm.LLM(**settings)
         # What vLLM raises for options it does not know, files it cannot load, memory it does not have.
         except (TypeError, ValueError, OSError, RuntimeError) as error:
-            raise ConfigError(f"vLLM cannot start with model {source.name!r}: {one_line(error, 400)}") from error
+            raise ConfigError(f"vLLM cannot start with model {source.name!r}: {first_line(error, 400)}") from error
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         # A prompt that it cannot take is a ValueError.
@@ -69,7 +69,7 @@ class VllmEngine:
                         request = running.pop(output.request_id)
                         yield Drawn(request, self._completions(output.outputs, sampling))
         except self.errors as error:
-            raise EngineError(f"vLLM stopped: {type(error).__name__}: {one_line(error, 300)}") from error
+            raise EngineError(f"vLLM stopped: {type(error).__name__}: {first_line(error, 300)}") from error
         finally:
             if running:  # the caller stopped early
                 self.engine.abort_request(list(running))

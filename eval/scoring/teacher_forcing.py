@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from offleash.eval.engines.model import ModelSource, one_line
-from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.engines.model import ModelSource
+from offleash.eval.errors import ConfigError, EngineError, first_line
 
 CHUNK_BYTES = 64 << 20
 """Of float32 logits at once: large enough to keep a device busy, small beside any model."""
@@ -77,7 +77,7 @@ def score_checked(model: Any, prompts: list[list[int]], completions: list[list[i
         scores = score(model, prompts, completions, **settings)
     except torch.OutOfMemoryError as error:
         raise EngineError(
-            f"out of memory: lower --batch-tokens ({one_line(error, 80)}); completed scores are kept"
+            f"out of memory: lower --batch-tokens ({first_line(error, 80)}); completed scores are kept"
         ) from error
     if not np.all(np.isfinite(scores.logprob_s)):
         raise EngineError("the model returns log-probabilities that are not finite: score it with --dtype float32")

@@ -20,9 +20,9 @@ from typing import Any
 from offleash.eval.engines import find_engine
 from offleash.eval.engines.base import Drawn, Request
 from offleash.eval.engines.cluster.worker import Model, Worker, pack
-from offleash.eval.engines.model import ModelSource, one_line
+from offleash.eval.engines.model import ModelSource
 from offleash.eval.engines.vllm_engine import QUEUED
-from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.errors import ConfigError, EngineError, first_line
 from offleash.eval.sampling import Sampling
 
 GO_ON = "What was drawn before is kept, and the same command goes on"
@@ -151,7 +151,7 @@ def _connect(ray: Any, address: str) -> bool:
     # What Ray raises for an address that is none, nobody there, or another version of Ray or Python.
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         where = f"Ray at {address}" if address else "Ray"
-        raise ConfigError(f"cannot connect to {where}: {one_line(error)}") from error
+        raise ConfigError(f"cannot connect to {where}: {first_line(error)}") from error
     return True
 
 
@@ -205,4 +205,4 @@ def _at_once(engine: str, block: int, options: dict[str, Any]) -> int:
 def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {one_line(error, 300)}"
+    return f"{type(error).__name__}: {first_line(error, 300)}"

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from offleash.eval.engines import load_engine
 from offleash.eval.engines.base import Completion, Engine, Request
-from offleash.eval.engines.model import LAB, ModelSource, one_line, resolve_model
-from offleash.eval.errors import ConfigError, EngineError, OffleashError
+from offleash.eval.engines.model import LAB, ModelSource, resolve_model
+from offleash.eval.errors import ConfigError, EngineError, OffleashError, first_line
 from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.sampling import Sampling
 
@@ -173,7 +173,7 @@ def _key(request: Request) -> tuple[int, int, int]:
 
 
 def _worded(error: Exception) -> str:
-    text = str(error) if isinstance(error, OffleashError) else f"{type(error).__name__}: {one_line(error, 300)}"
+    text = str(error) if isinstance(error, OffleashError) else f"{type(error).__name__}: {first_line(error, 300)}"
     return f"the worker on {socket.gethostname()}: {text}"
 
 
