@@ -30,7 +30,7 @@ from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
-from offleash.eval.sampling import Sampling, block_seed
+from offleash.eval.sampling import Plan, Sampling, block_seed
 from offleash.eval.tasks import load_task
 
 
@@ -65,7 +65,7 @@ class Bench:
             **dataclasses.asdict(self.sampling),
             seed=seed,
             k=self.k,
-            plan={"kind": "fixed"},
+            plan=Plan(),
             engine="vllm",
             dtype=self.source.dtype,
         )

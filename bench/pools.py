@@ -28,6 +28,7 @@ from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
+from offleash.eval.sampling import Plan
 
 K, PART_ROWS, WRONG = 8192, 200_000, 4000
 
@@ -50,7 +51,7 @@ def spec(weights: str, k: int, problems: list[Problem]) -> PoolSpec:
         stop=(),
         seed=0,
         k=k,
-        plan={"kind": "fixed"},
+        plan=Plan(),
         engine="synthetic",
         dtype="none",
     )

@@ -11,7 +11,6 @@ import math
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks.contamination import refuse_overlap
 from offleash.callbacks.metrics import base_tag, sample_metrics, support_metrics, token_entropy_tag
-from offleash.callbacks.policy.pool import PoolFiller, as_trained, seed_of
+from offleash.callbacks.policy.pool import PoolFiller, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.summary import HISTORY, run_summary
@@ -32,6 +31,7 @@ from offleash.eval.files import write_atomic
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
+from offleash.eval.sampling import derive_seed
 from offleash.eval.stats.passk import powers_of_two
 
 
@@ -94,10 +94,7 @@ class SupportCallback(TrainerCallback):
         self.base_pool: Pool | None = None
 
     def _scored_as_sampled(self) -> bool:
-        plain = replace(
-            self.sampling, temperature=self.trainer.temperature, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0
-        )
-        return plain == self.sampling
+        return self.sampling.untruncated and self.sampling.temperature == self.trainer.temperature
 
     # What the Trainer calls
 
@@ -138,7 +135,7 @@ class SupportCallback(TrainerCallback):
     def measure(self, step: int) -> dict[str, float]:
         """Draw, verify, keep and compare the policy's samples at this step. Collective: call it on every rank."""
         start = time.perf_counter()
-        seed = seed_of(self.seed, self.trainer.args.seed, step)
+        seed = derive_seed(self.seed, self.trainer.args.seed, step)
         path = self.folder / "pools" / f"step-{step:06d}"
         spec = self.ranks.on_main(lambda: self._step_spec(seed, step, path))
         pool = self.filler.fill(path, spec, seed)
@@ -192,7 +189,7 @@ class SupportCallback(TrainerCallback):
     # Pools
 
     def _prepare_base(self, step: int) -> None:
-        seed = seed_of(self.seed, "base")
+        seed = derive_seed(self.seed, "base")
         spec = self.ranks.on_main(lambda: self._base_spec(seed))
         self.base_pool = self.filler.fill_base(self.base_pools, spec, seed, step=step)
         self.base_metrics = self.ranks.from_main(self._base_metrics)

@@ -1,26 +1,37 @@
-"""How a completion is drawn: every field that shapes the distribution of a sample, none left to a default."""
+"""How completions are drawn: the sampling parameters, how many draws each problem gets, and the seeds."""
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from offleash.eval.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """A knob that is off has one spelling: `top_p=1.0`, `top_k=0`, `min_p=0.0`, `repetition_penalty=1.0`, `stop=()`.
+    """Every parameter that shapes the distribution of a completion. The defaults are off: no engine adds its own.
 
-    `stop` holds texts that end a completion and are cut from it; a model's own end tokens are not among them.
+    `stop` lists texts that end a completion and are cut from it; a model's own end tokens are not among them.
+
+    >>> sampling = Sampling(max_new_tokens=512, temperature=0.6, top_p=0.95)
+    >>> sampling.top_k, sampling.min_p, sampling.repetition_penalty, sampling.stop
+    (0, 0.0, 1.0, ())
+    >>> sampling.untruncated
+    False
+    >>> Sampling(max_new_tokens=512, top_p=95)
+    Traceback (most recent call last):
+    offleash.eval.errors.ConfigError: top_p must be above 0 and at most 1 (1: off), got 95
     """
 
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
     max_new_tokens: int
-    stop: tuple[str, ...]
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
@@ -43,10 +54,59 @@ class Sampling:
 
     @property
     def untruncated(self) -> bool:
-        """True if samples follow the model's own distribution at this temperature, nothing cut or penalised."""
-        return self.top_p == 1 and self.top_k == 0 and self.min_p == 0 and self.repetition_penalty == 1
+        """True if samples follow the model's own distribution at this temperature, nothing cut or penalized."""
+        return is_untruncated(self.top_p, self.top_k, self.min_p, self.repetition_penalty)
+
+
+def is_untruncated(top_p: float, top_k: int, min_p: float, repetition_penalty: float) -> bool:
+    """True if these settings leave the model's distribution unchanged."""
+    return (top_p, top_k, min_p, repetition_penalty) == (1.0, 0, 0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How many of its k draws a problem gets: all of them, or as many as it takes to reach `successes`."""
+
+    successes: int | None = None
+    scored_at_temperature: float | None = None
+    """The temperature of the log-probabilities that the training monitor stores beside its samples."""
+
+    def __post_init__(self) -> None:
+        if self.successes is not None and (not isinstance(self.successes, int) or self.successes < 1):
+            raise ConfigError(f"a plan that stops early needs successes of at least 1, got {self.successes!r}")
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Plan":
+        """From what `to_json` gives."""
+        rest = {name: value for name, value in values.items() if name != "kind"}
+        kind = "fixed" if rest.get("successes") is None else "until"
+        if values.get("kind") != kind or not rest.keys() <= {"successes", "scored_at_temperature"}:
+            raise ConfigError(
+                f'a plan is {{"kind": "fixed"}} or {{"kind": "until", "successes": N}}; got {dict(values)}'
+            )
+        return cls(**rest)
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"kind": "fixed"}` or `{"kind": "until", "successes": 5}`."""
+        known = {"successes": self.successes, "scored_at_temperature": self.scored_at_temperature}
+        kind = "fixed" if self.successes is None else "until"
+        return {"kind": kind, **{name: value for name, value in known.items() if value is not None}}
 
 
 def block_seed(seed: int | str, problem_id: str, start: int) -> int:
-    """52 bits: what every engine, and JSON, can hold."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{problem_id}/{start}".encode()).digest()[:8], "big") >> 12
+    """The seed of the draws of one problem from index `start` on. 52 bits: what every engine, and JSON, can hold."""
+    return _digest(seed, problem_id, start, size=8) >> 12
+
+
+def round_seed(seed: int, number: int) -> int:
+    """The seed of one round of draws through a trainer. 31 bits: what `set_seed` takes, with a rank added."""
+    return derive_seed(seed, number) % 2**31
+
+
+def derive_seed(*parts: object) -> int:
+    """A 32-bit seed that depends on every part."""
+    return _digest(*parts, size=4)
+
+
+def _digest(*parts: object, size: int) -> int:
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:size], "big")

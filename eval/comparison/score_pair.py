@@ -93,8 +93,7 @@ def _with_scores(arm: Arm, kept: Ints, sides: Sides, other_name: str) -> Arm:
 def _with_kl(arm: Arm, kept: Ints, pool: Pool, sides: Sides) -> Arm:
     """log p - log p_base averages to the KL only over draws of the very p that was scored."""
     spec, own, base = pool.spec, sides.own, sides.other
-    plain = spec.top_p == 1 and spec.top_k == 0 and spec.min_p == 0 and spec.repetition_penalty == 1
-    if own is None or base is None or not plain:
+    if own is None or base is None or not spec.untruncated:
         return arm
     one, other = own.folder.spec, base.folder.spec
     if one.template != other.template or not one.temperature == other.temperature == spec.temperature:

@@ -26,6 +26,7 @@ from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem, Status, Task
+from offleash.eval.sampling import Plan
 from offleash.eval.verify.health import Failures
 
 SHOWN = 10
@@ -343,7 +344,7 @@ def spec_of(path: Path, problems: Sequence[Problem], task: Task | None, k: int, 
         said["model"] = source.model
     if task is not None:
         # A plan that stopped at successes did so by other verdicts.
-        said |= {"task": task.name, "task_version": task.version, "plan": {"kind": "fixed"}}
+        said |= {"task": task.name, "task_version": task.version, "plan": Plan()}
     return replace(known, problems=problems_fingerprint(problems), k=max(k, known.k), **said)
 
 
@@ -365,7 +366,7 @@ def unknown_spec(path: Path) -> PoolSpec:
         stop=(),
         seed="unknown",
         k=1,
-        plan={"kind": "fixed"},
+        plan=Plan(),
         engine="import",
         dtype="unknown",
     )

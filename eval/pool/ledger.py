@@ -8,12 +8,10 @@ on. It is done or not by its draws in index order without a gap, never by which 
 last success that the plan asks for are not kept, so that a pool holds the stopped experiment and nothing more.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
@@ -41,21 +39,11 @@ def round_ends(k: int, successes: int | None) -> list[int]:
     return [*ends, k]
 
 
-def plan_successes(plan: Mapping[str, Any]) -> int | None:
-    """Successes after which a problem is done; None for a fixed plan."""
-    kind, successes = plan.get("kind"), plan.get("successes")
-    if kind == "fixed":
-        return None
-    if kind != "until" or not isinstance(successes, int) or successes < 1:
-        raise ConfigError(f"the plan must be fixed, or until at least one success; got {dict(plan)}")
-    return successes
-
-
 class Ledger:
     """What a pool holds of its plan: for each (problem, index) whether it was drawn and was correct."""
 
     def __init__(self, pool: Pool) -> None:
-        self.k, self.successes = pool.spec.k, plan_successes(pool.spec.plan)
+        self.k, self.successes = pool.spec.k, pool.spec.plan.successes
         self._state_pk = np.full((len(pool.problem_ids), self.k), _UNSEEN, dtype=np.int8)
         for chunk in pool.scan(["correct"]):
             self.record(chunk.problem_r, chunk.index_r, chunk.columns.column("correct").to_numpy(zero_copy_only=False))

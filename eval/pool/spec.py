@@ -7,6 +7,7 @@ from typing import Any
 
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import canonical_json
+from offleash.eval.sampling import Plan, is_untruncated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +38,7 @@ class PoolSpec:
     seed: int | str
     k: int
     """The budget: draws are numbered 0 to k - 1 for each problem."""
-    plan: Mapping[str, Any] = field(hash=False)
-    """How many of the k draws a problem gets, e.g. {"kind": "fixed"} or {"kind": "until", "successes": 5}."""
+    plan: Plan
     engine: str
     dtype: str
     versions: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -49,7 +49,6 @@ class PoolSpec:
         for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
             object.__setattr__(self, name, float(getattr(self, name)))
         object.__setattr__(self, "stop", tuple(self.stop))
-        object.__setattr__(self, "plan", dict(self.plan))
         object.__setattr__(self, "versions", {name: str(version) for name, version in self.versions.items()})
         if self.k < 1:
             raise PoolError(f"a pool needs a budget of at least one draw per problem, got k={self.k}")
@@ -72,7 +71,7 @@ class PoolSpec:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "plan": self.plan.to_json()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PoolSpec":
@@ -82,9 +81,15 @@ class PoolSpec:
             missing, unknown = sorted(names - values.keys()), sorted(values.keys() - names)
             raise PoolError(f"the pool's spec is not one of this version: missing {missing}, unknown {unknown}")
         try:
-            return cls(**values)
+            return cls(**{**values, "plan": Plan.from_json(values["plan"])})
         except (AttributeError, TypeError, ValueError) as error:
             raise PoolError(f"the pool's spec cannot be read: {error}") from error
 
     def _compared(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.compare}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.compare}
+        return {**values, "plan": self.plan.to_json()}
+
+    @property
+    def untruncated(self) -> bool:
+        """True if its samples follow the model's own distribution at the pool's temperature."""
+        return is_untruncated(self.top_p, self.top_k, self.min_p, self.repetition_penalty)

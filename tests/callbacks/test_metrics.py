@@ -10,6 +10,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
+from offleash.eval.sampling import Plan
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import detection_limit
 
@@ -36,7 +37,7 @@ def make_pool(path, draws, problems=PROBLEMS, answers=ANSWERS):
         stop=(),
         seed=0,
         k=8,
-        plan={"kind": "fixed"},
+        plan=Plan(),
         engine="hand",
         dtype="float32",
     )

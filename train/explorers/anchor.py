@@ -31,8 +31,8 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import pad
 
 from offleash.callbacks.policy.frozen_base import frozen_base
-from offleash.callbacks.policy.pool import seed_of
 from offleash.eval.errors import ConfigError
+from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights
 from offleash.train.explorers.checks import check_fraction, check_positive
@@ -150,7 +150,7 @@ class Anchor(Explorer):
         ranks, rank = self.trainer.accelerator.num_processes, self.trainer.accelerator.process_index
         wanted = self.batch or self.trainer.args.per_device_train_batch_size * ranks // 4
         size = -(-max(wanted, 1) // ranks)
-        rng = np.random.default_rng(seed_of("anchor", self.trainer.args.seed, step, self.micro_batch))
+        rng = np.random.default_rng(derive_seed("anchor", self.trainer.args.seed, step, self.micro_batch))
         drawn = [self.samples[i] for i in rng.choice(len(self.samples), size * ranks, p=self.weights)]
         return drawn[rank * size :][:size], sum(len(row.completion_ids) for row in drawn)
 

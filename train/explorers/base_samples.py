@@ -19,12 +19,13 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks import SupportCallback
 from offleash.callbacks.contamination import refuse_shared
-from offleash.callbacks.policy.pool import PoolFiller, as_trained, seed_of
+from offleash.callbacks.policy.pool import PoolFiller, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Problem, Task, Verdict
+from offleash.eval.sampling import derive_seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def base_solutions(trainer: Any, problems: Sequence[Problem], k: int, step: int)
         rounds=[round_._replace(scored=False) for round_ in rounds],
         kl_to_base=False,
     )
-    ranks, seed = Ranks(trainer.accelerator), seed_of("training problems", "base")
+    ranks, seed = Ranks(trainer.accelerator), derive_seed("training problems", "base")
     spec = ranks.on_main(lambda: filler.base_spec(seed))
     pool = filler.fill_base(folder, spec, seed, step=step)
     return ranks.from_main(lambda: _solved(pool, task.problems))

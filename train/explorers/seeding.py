@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from trl import GRPOConfig
 
-from offleash.callbacks.policy.pool import seed_of
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
+from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens
 from offleash.train.explorers.base_samples import (
     AtBegin,
@@ -110,7 +110,9 @@ class Seeding(Explorer):
         if name not in self.choices:
             return None
         rows, weights = self.choices[name]
-        rng = np.random.default_rng(seed_of("seeding", self.trainer.args.seed, self.trainer.state.global_step, name))
+        rng = np.random.default_rng(
+            derive_seed("seeding", self.trainer.args.seed, self.trainer.state.global_step, name)
+        )
         return list(rows[rng.choice(len(rows), p=weights)])
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:

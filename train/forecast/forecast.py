@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from offleash.eval.errors import OffleashError
+from offleash.eval.sampling import is_untruncated
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.anchor import Anchor
 from offleash.train.forecast.cost import (
@@ -185,7 +186,7 @@ def _measures_kl(recipe: Recipe) -> bool:
     """As `SupportCallback` decides it: where it samples plainly at the training temperature."""
     run, config = recipe.run, recipe.training
     top_p = config.top_p if run.monitor_top_p is None else run.monitor_top_p
-    plain = (top_p, config.top_k or 0, config.min_p or 0.0, config.repetition_penalty) == (1.0, 0, 0.0, 1.0)
+    plain = is_untruncated(top_p, config.top_k or 0, config.min_p or 0.0, config.repetition_penalty)
     return plain and run.monitor_temperature in (None, config.temperature)
 
 

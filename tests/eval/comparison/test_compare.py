@@ -22,6 +22,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
+from offleash.eval.sampling import Plan
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
@@ -54,7 +55,7 @@ def make_spec(problems: Sequence[Problem], k: int, **changes: Any) -> PoolSpec:
         stop=(),
         seed=0,
         k=k,
-        plan={"kind": "fixed"},
+        plan=Plan(),
         engine="transformers",
         dtype="float32",
     )
@@ -455,9 +456,7 @@ def test_incomplete_pools_compare_what_is_there_and_say_what_is_missing(tmp_path
 
 def stopped_pool(path: Path, problems: Sequence[Problem], rows: dict[str, list[Any]], successes: int, cap: int) -> Pool:
     """What a plan that stops at `successes` keeps of the rows."""
-    pool = Pool.create(
-        path, make_spec(problems, cap, weights=str(path), plan={"kind": "until", "successes": successes}), problems
-    )
+    pool = Pool.create(path, make_spec(problems, cap, weights=str(path), plan=Plan(successes=successes)), problems)
     kept, hits = [], Counter[str]()
     for i, (problem, correct) in enumerate(zip(rows["problem_id"], rows["correct"], strict=True)):
         if hits[problem] < successes:
@@ -506,7 +505,7 @@ def test_a_plan_that_stops_says_nothing_of_a_problems_other_answers(tmp_path: Pa
     """Two correct answers, the base finds both: stopped at one success, which of them came is chance."""
     problems = make_problems(3)
     for name, answers in (("b", ("x", "y")), ("p", ("y", "x"))):
-        spec = make_spec(problems, 2, weights=name, plan={"kind": "until", "successes": 1})
+        spec = make_spec(problems, 2, weights=name, plan=Plan(successes=1))
         pool = Pool.create(tmp_path / name, spec, problems, [["x", "y"]] * 3)
         pool.append([Sample(problem.id, 0, answers[0], True, "ok") for problem in problems])
     comparison = compared(tmp_path / "b", tmp_path / "p")
@@ -521,7 +520,7 @@ def test_a_plan_that_stops_says_nothing_of_a_problems_other_answers(tmp_path: Pa
 def test_an_unfinished_adaptive_pool_is_compared_as_far_as_every_problem_goes(tmp_path: Path) -> None:
     problems = make_problems(2)
     for name in ("b", "p"):
-        plan = {"kind": "until", "successes": 1}
+        plan = Plan(successes=1)
         pool = Pool.create(tmp_path / name, make_spec(problems, 32, weights=name, plan=plan), problems)
         pool.append([Sample("p0", 0, "0", True, "ok")])
         pool.append([Sample("p1", i, "no", False, "ok") for i in range(32 if name == "b" else 8)])

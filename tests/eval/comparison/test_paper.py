@@ -18,6 +18,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
 from offleash.eval.report.paper import published_warnings
+from offleash.eval.sampling import Plan
 from offleash.eval.stats.support import Dynamics
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.train.cli import main
@@ -179,7 +180,7 @@ def draw_as_printed(folder: Path, task: str, counts: Dynamics, k: int = 2) -> No
         spec = PoolSpec(
             task=task, task_version="1", problems=problems_fingerprint(problems), template="t", model=arm, revision="",
             weights=arm, temperature=0.6, top_p=0.95, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=8,
-            stop=(), seed=0, k=k, plan={"kind": "fixed"}, engine="vllm", dtype="bfloat16",
+            stop=(), seed=0, k=k, plan=Plan(), engine="vllm", dtype="bfloat16",
         )  # fmt: skip
         pool = Pool.create(folder / arm / task, spec, problems)
         for index in range(k):

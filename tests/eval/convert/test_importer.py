@@ -18,6 +18,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
+from offleash.eval.sampling import Plan
 from offleash.eval.tasks import load_task
 from offleash.train import cli
 
@@ -398,7 +399,7 @@ def test_an_exported_dataset_keeps_what_its_pool_was_drawn_with(tmp_path: Path) 
     spec = PoolSpec(
         task="sums", task_version="2", problems=problems_fingerprint(problems), template="t", model="my/model",
         revision="main", weights="w", temperature=0.6, top_p=0.9, top_k=0, min_p=0.0, repetition_penalty=1.0,
-        max_new_tokens=8, stop=("end",), seed=7, k=4, plan={"kind": "until", "successes": 1}, engine="vllm",
+        max_new_tokens=8, stop=("end",), seed=7, k=4, plan=Plan(successes=1), engine="vllm",
         dtype="bfloat16",
     )  # fmt: skip
     origin = Pool.create(tmp_path / "origin", spec, problems)

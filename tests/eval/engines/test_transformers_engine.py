@@ -23,7 +23,7 @@ from offleash.eval.pool.fill import draw
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
-from offleash.eval.sampling import Sampling
+from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.scoring.exact import exact_units
 from offleash.eval.scoring.teacher_forcing import score
 from offleash.eval.tasks import load_task
@@ -74,7 +74,7 @@ def pool(tmp_path_factory: Any, engine: Any, task: Any, prompts: Any) -> Pool:
         stop=(),
         seed=0,
         k=K,
-        plan={"kind": "fixed"},
+        plan=Plan(),
         engine="transformers",
         dtype="float32",
     )

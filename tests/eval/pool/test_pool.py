@@ -23,6 +23,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
+from offleash.eval.sampling import Plan
 
 PROBLEMS = [Problem(f"p{i}", f"{i} + {i} =", str(2 * i), {"level": i}) for i in range(5)]
 SPEC = PoolSpec(
@@ -42,7 +43,7 @@ SPEC = PoolSpec(
     stop=("\n",),
     seed=0,
     k=40,
-    plan={"kind": "fixed"},
+    plan=Plan(),
     engine="transformers",
     dtype="float32",
 )
@@ -188,7 +189,15 @@ def test_an_append_that_repeats_itself_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("temperature", 0.6), ("top_k", 50), ("stop", ()), ("weights", "v"), ("seed", 1), ("k", 41), ("plan", {"a": 1})],
+    [
+        ("temperature", 0.6),
+        ("top_k", 50),
+        ("stop", ()),
+        ("weights", "v"),
+        ("seed", 1),
+        ("k", 41),
+        ("plan", Plan(successes=3)),
+    ],
 )
 def test_another_spec_is_refused_naming_the_field_and_both_values(tmp_path: Path, field: str, value: Any) -> None:
     Pool.create(tmp_path, SPEC, PROBLEMS)
@@ -196,13 +205,15 @@ def test_another_spec_is_refused_naming_the_field_and_both_values(tmp_path: Path
     assert other.fingerprint() != SPEC.fingerprint()
     with pytest.raises(PoolError) as caught:
         Pool.open_or_create(tmp_path, other, PROBLEMS)
-    assert f"{field}: {getattr(SPEC, field)!r} -> {value!r}." in str(caught.value)
+    old, new = (spec.to_json()[field] for spec in (SPEC, other))
+    assert f"{field}: {old!r} -> {new!r}." in str(caught.value)
 
 
 def test_every_compared_field_changes_the_fingerprint_and_no_other_does() -> None:
     for item in fields(PoolSpec):
         value = getattr(SPEC, item.name)
-        changed = {"x": 1} if isinstance(value, dict) else ("x",) if isinstance(value, tuple) else type(value)(7)
+        special = {"plan": Plan(successes=1), "versions": {"x": 1}, "stop": ("x",)}
+        changed = special.get(item.name) or type(value)(7)
         other = replace(SPEC, **{item.name: changed})
         recorded_only = item.name in ("model", "revision", "versions", "created")
         assert (other.fingerprint() == SPEC.fingerprint()) is recorded_only, item.name

@@ -28,6 +28,7 @@ from offleash.eval.report.record import json_report
 from offleash.eval.report.sanitize import html_text, latex_text, markdown_code, markdown_text, one_line, visible
 from offleash.eval.report.text import text_report
 from offleash.eval.report.write import FORMATS, write_report
+from offleash.eval.sampling import Plan
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
 from offleash.train.cli import main
@@ -61,7 +62,7 @@ def make_pool(
         "max_new_tokens": 8,
         "stop": (),
         "seed": 0,
-        "plan": {"kind": "fixed"},
+        "plan": Plan(),
         "engine": "transformers",
         "dtype": "float32",
     }

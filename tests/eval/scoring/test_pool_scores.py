@@ -27,6 +27,7 @@ from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
 from offleash.eval.report.text import text_report
+from offleash.eval.sampling import Plan
 from offleash.eval.scoring import pool_scores, teacher_forcing
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
 from offleash.eval.scoring.summary import summarize
@@ -175,7 +176,7 @@ def make_pool(path: Path, completions: list[tuple[str | None, str, int | None]],
         "task": "t", "task_version": "1", "template": prepare_prompts(problems, source.tokenizer).template,
         "model": "lab", "revision": "", "weights": source.weights, "temperature": 1.0, "top_p": 1.0, "top_k": 0,
         "min_p": 0.0, "repetition_penalty": 1.0, "max_new_tokens": 5, "stop": (), "seed": 0, "k": len(completions),
-        "plan": {"kind": "fixed"}, "engine": "transformers", "dtype": "float32",
+        "plan": Plan(), "engine": "transformers", "dtype": "float32",
     }  # fmt: skip
     spec = PoolSpec(problems=problems_fingerprint(problems), **{**settings, **changes})
     pool = Pool.create(path, spec, problems)
