@@ -35,12 +35,16 @@ SMALL = {
 def launch_line(
     folder: Path, processes: str | None = None, program: Sequence[str] = ("-m", "offleash.train"), **settings: Any
 ) -> list[str]:
-    """The command a user types, on a small lab: `accelerate launch [--config_file ...] -m offleash.train ...`."""
-    config = RECIPES / "accelerate" / f"{processes or 'one_process'}.yaml"
+    """The command a user types, on a small lab: `accelerate launch --config_file ... -m offleash.train ...`.
+
+    Without `processes` the launcher is left out, which saves its start: it would run the same in one process.
+    """
     flags = {**SMALL, "output_dir": str(folder), **{key: str(value) for key, value in settings.items()}}
+    launcher = ["-m", "accelerate.commands.launch", "--main_process_port", "0", "--config_file"]
+    config = [str(RECIPES / "accelerate" / f"{processes}.yaml")]
     return [
-        *[sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config), "--main_process_port", "0"],
-        *[*program, "--config", str(RECIPES / "lab.yaml")],
+        *[sys.executable, *([*launcher, *config] if processes else []), *program],
+        *["--config", str(RECIPES / "lab.yaml")],
         *[word for key, value in flags.items() for word in (f"--{key}", value)],
     ]
 

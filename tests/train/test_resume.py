@@ -9,6 +9,8 @@ import pytest
 from offleash.eval.pool.pool import Pool
 from offleash.train.run_folder.checkpoints import last_complete_checkpoint
 
+pytestmark = pytest.mark.xdist_group("resume")  # one worker: the fixtures are dear
+
 STEPS = 7
 
 
@@ -23,7 +25,7 @@ def steady(metrics: dict[str, float]) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, launch):
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    done = launch(folder, max_steps=STEPS)
+    done = launch(folder, "one_process", max_steps=STEPS)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 

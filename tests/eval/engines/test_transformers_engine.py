@@ -28,6 +28,8 @@ from offleash.eval.scoring.exact import exact_units
 from offleash.eval.scoring.teacher_forcing import score
 from offleash.eval.tasks import load_task
 
+pytestmark = pytest.mark.xdist_group("transformers_engine")  # one worker: the fixtures are dear
+
 K = 256
 LENGTH = 20
 PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=LENGTH, stop=())
