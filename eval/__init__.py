@@ -3,8 +3,9 @@
 The names below are the public ones. Each is imported when it is first used, so that `import offleash.eval` stays light.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from offleash.eval.registry import lazy
 
 if TYPE_CHECKING:
     from offleash.eval.comparison.compare import compare
@@ -53,9 +54,4 @@ _HOMES = {
     "pass_at_k": "stats.passk",
     "write_report": "report.write",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy(__name__, _HOMES)

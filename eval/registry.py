@@ -82,3 +82,14 @@ def _as_type(value: Any, wanted: type) -> Any:
         return wanted(value) if wanted in (float, str) else None
     except ValueError:
         return None
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """A package's `__getattr__` that imports a public name from its home below the package when it is first used."""
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{homes[name]}"), name)
+
+    return get

@@ -1,7 +1,8 @@
 """From a recipe to a trained model: GRPO with a KL penalty, exploration variants, checkpoints that can be resumed."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from offleash.eval.registry import lazy
 
 if TYPE_CHECKING:
     from offleash.train.explorers.base import Explorer, Rollouts, Tokens
@@ -17,9 +18,4 @@ _HOMES = {
     "load_recipe": "recipe.config",
     "train": "grpo",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy(__name__, _HOMES)
