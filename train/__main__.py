@@ -5,8 +5,8 @@ import sys
 
 def main() -> int:
     from offleash.eval.errors import OffleashError
-    from offleash.train.commands.compile_locks import report_old_locks
     from offleash.train.grpo import train
+    from offleash.train.preflight.installation import report_old_locks
     from offleash.train.recipe.config import parse_recipe
 
     report_old_locks()

@@ -17,26 +17,27 @@ from offleash.callbacks.contamination import refuse_overlap
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.callbacks.weight_sync import ServedWeights
-from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.images import as_parts
 from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
-from offleash.train.console import ProgressBar
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.checks import no_op_settings
-from offleash.train.hub import push_final, repo_name
 from offleash.train.images import are_pictured, hide_image_token, load_processor, refuse_text_only
-from offleash.train.model_card import copy_card
-from offleash.train.preflight.launch import refuse_empty_copies, refuse_fallback
-from offleash.train.preflight.precision import refuse_other_precision, refuse_rounded_updates
-from offleash.train.preflight.settings import check_aligned_saves, check_synced_reference
+from offleash.train.preflight.launch import check_frozen_models, check_launch
+from offleash.train.preflight.precision import check_precision, check_weight_dtype
+from offleash.train.preflight.recipe_checks import (
+    check_aligned_saves,
+    check_guards_have_monitor,
+    check_synced_reference,
+)
 from offleash.train.preflight.vllm_cpu import prepare_vllm
+from offleash.train.progress import ProgressBar
+from offleash.train.publish import copy_card, push_final, repo_name
 from offleash.train.recipe.config import Recipe
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.checkpoints import export_final
-from offleash.train.run_folder.folder import FINAL, TENSORBOARD, begin, find_start, why_ended
-from offleash.train.run_folder.lock import hold
+from offleash.train.run_folder.folder import FINAL, TENSORBOARD, begin, find_start, hold, why_ended
 from offleash.train.trainer import ExploringTrainer
 
 PART = "final.part"
@@ -80,9 +81,9 @@ def train(recipe: Recipe) -> ExploringTrainer | None:
     folder = Path(recipe.training.output_dir)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / TENSORBOARD)
     _plain_cpu(recipe.training)
-    refuse_fallback()
-    refuse_other_precision(recipe.training)
-    refuse_empty_copies(recipe)
+    check_launch()
+    check_precision(recipe.training)
+    check_frozen_models(recipe)
     ranks = Ranks(PartialState())
     lock = ranks.on_main(lambda: hold(folder, f"another process is training in {folder}: wait for it or end it"))
     try:
@@ -99,7 +100,7 @@ def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | No
         return None
     disable_progress_bar()  # of loading and saving weights
     trainer = build_trainer(recipe)
-    refuse_fallback()  # now it is known whether DeepSpeed or FSDP is really there
+    check_launch()  # now it is known whether DeepSpeed or FSDP is really there
     problems = problems_fingerprint(trainer.verifier.task.problems)[:16]
     ranks.on_main(lambda: begin(recipe, folder, checkpoint, problems))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -165,7 +166,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         "dtype": model.dtype,
         **(training.model_init_kwargs or {}),
     }
-    refuse_rounded_updates(training, model)
+    check_weight_dtype(training, model)
     prepare_vllm(training, model.model_name_or_path)
     reward = VerifierReward(train_task, end_token_ids=[])
     trainer = ExploringTrainer(
@@ -204,9 +205,8 @@ def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, 
         trainer.add_callback(ServedWeights(trainer, train_task))
     if run.rollout_metrics:
         trainer.add_callback(RolloutCallback(trainer, train_task))
+    check_guards_have_monitor(run)
     if not run.monitor_every:
-        if run.guards:
-            raise ConfigError(f"guards {run.guards} need the monitor: set monitor_every to a number of steps")
         return
     monitor = SupportCallback(
         trainer,

@@ -13,7 +13,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from offleash import recipes
 from offleash.train.commands.check import main as check
-from offleash.train.preflight.settings import check_aligned_saves
+from offleash.train.preflight.recipe_checks import check_aligned_saves
 from offleash.train.recipe.config import parse_recipe
 
 RECIPES = Path(recipes.__path__[0])

@@ -201,7 +201,7 @@ def test_untied_embeddings_are_served_too_and_nothing_is_drawn_by_transformers(
     model.save_pretrained(tmp_path / "model")
     settings = {"model_name_or_path": tmp_path / "model", "dtype": dtype, "max_steps": 3, "monitor_every": 2}
     # Weights in bfloat16 are refused, as they barely train; what is served can be compared all the same.
-    unrefused = "from offleash.train import grpo\ngrpo.refuse_rounded_updates = lambda training, model: None\n"
+    unrefused = "from offleash.train import grpo\ngrpo.check_weight_dtype = lambda training, model: None\n"
     done = launch_patched(tmp_path / "run", unrefused + ENGINE_ONLY, **settings, **COLOCATED)
     assert done.returncode == 0, done.stderr[-4000:]
     differences = served(tmp_path / "run", read_scalars)

@@ -32,8 +32,8 @@ from offleash.train.forecast.hardware import GIB, GPUS, find_device
 from offleash.train.forecast.memory import Sharding
 from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
 from offleash.train.images import are_pictured, load_processor, refuse_text_only
-from offleash.train.preflight.precision import rounds_away
-from offleash.train.preflight.refusals import absent_packages, refusals
+from offleash.train.preflight.precision import rounding_problem
+from offleash.train.preflight.recipe_checks import absent_packages, recipe_problems
 from offleash.train.recipe.config import Recipe, parse_recipe
 
 PROMPTS = 512
@@ -42,10 +42,10 @@ PROMPTS = 512
 
 def main(words: list[str]) -> int:
     options, rest = _parser().parse_known_args(words)
-    _require_flags(options)
+    _check_flags(options)
     machines = _machines(options)
     recipe = _load(options.recipe, rest, machines.gpus)
-    problems = refusals(recipe, machines.gpus)
+    problems = recipe_problems(recipe, machines.gpus)
     _explorers(recipe, problems)
     tasks = _tasks(recipe, problems)
     model, tokenizer = _model(recipe, problems)
@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
     if model is not None:
         if tasks is not None and tokenizer is not None:
             _contexts(recipe, model, longest, problems)
-        if found := rounds_away(recipe.model.dtype, machines.sharding, _precision(recipe), recipe.model.use_peft):
+        if found := rounding_problem(recipe.model.dtype, machines.sharding, _precision(recipe), recipe.model.use_peft):
             problems.append(found)
         lengths, monitored = _lengths(recipe, mean, options.mean_tokens)
         made = forecast(recipe, model, machines, lengths, longest, *_counts(recipe, tasks), options.mfu, monitored)
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _require_flags(options: argparse.Namespace) -> None:
+def _check_flags(options: argparse.Namespace) -> None:
     for flag in ("gpus", "mfu", "mean_tokens", "prompt_tokens"):
         value = getattr(options, flag)
         if value is not None and not value > 0:
@@ -142,7 +142,7 @@ def _tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:
         if are_pictured(train, probe):
             refuse_text_only(load_explorers(run.explorers))
         for task in (train, probe):
-            _require_golds(run.task, task)
+            _check_golds(run.task, task)
         if run.monitor_every:
             refuse_shared([problem.prompt for problem in train.problems], probe)
     except OffleashError as error:
@@ -150,7 +150,7 @@ def _tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:
     return train, probe
 
 
-def _require_golds(name: str, task: Task) -> None:
+def _check_golds(name: str, task: Task) -> None:
     """A benchmark's golds were verified as it was loaded."""
     if isinstance(TASKS.get(name), Benchmark):
         return

@@ -80,11 +80,11 @@ def _report(runs: list["Run"], options: argparse.Namespace) -> None:
     from offleash.train.variants.record import json_report
     from offleash.train.variants.report import html_report, markdown_report, text_report
     from offleash.train.variants.results import read_sweep
-    from offleash.train.variants.runs import asked_of, left_out, require_unchanged, tried
+    from offleash.train.variants.runs import asked_of, check_unchanged, left_out, tried
 
     ended = [run for run in runs if run.has_ended]
     for run in ended:
-        require_unchanged(run)
+        check_unchanged(run)
     out, sweep = options.out, read_sweep(runs)
     analysis = analyse(sweep.runs, options.margin, tried(runs, out), left_out(runs, out))
     write_atomic(out / "report.json", json_report(sweep, analysis).encode())

@@ -29,7 +29,7 @@ LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch", "accel
 UNSHARDED = (DistributedType.NO, DistributedType.MULTI_CPU)
 
 
-def refuse_fallback() -> None:
+def check_launch() -> None:
     """Raise ConfigError if less runs than was asked for. Call it once the process group is up."""
     state = PartialState()
     asked = _processes_asked_of_the_launcher() if state.num_processes == 1 else None
@@ -80,7 +80,7 @@ def sharding(training: TrainingArguments) -> str:
     return "none"
 
 
-def refuse_empty_copies(recipe: Recipe) -> None:
+def check_frozen_models(recipe: Recipe) -> None:
     """Raise ConfigError if the KL reference, or the monitor's copy of the base, would be zeros on all ranks but one."""
     run, training, model = recipe
     copied = not model.use_peft and (training.beta > 0 or run.monitor_every > 0)

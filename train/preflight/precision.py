@@ -23,7 +23,7 @@ def precision(training: TrainingArguments) -> str:
     return next((name for name in HALF if str(config.get_value(f"{name}.enabled")).lower() == "true"), "no")
 
 
-def refuse_other_precision(training: TrainingArguments) -> None:
+def check_precision(training: TrainingArguments) -> None:
     """Raise ConfigError if the launcher would train in half precision a recipe that says neither bf16 nor fp16."""
     runs = precision(training)
     if runs in HALF and not (training.bf16 or training.fp16):
@@ -33,15 +33,15 @@ def refuse_other_precision(training: TrainingArguments) -> None:
         )
 
 
-def refuse_rounded_updates(training: TrainingArguments, model: ModelConfig) -> None:
+def check_weight_dtype(training: TrainingArguments, model: ModelConfig) -> None:
     """Raise ConfigError if all weights would be trained in half precision. Call it once model_init_kwargs are set."""
     dtype = engine_dtype(training, str(model.model_name_or_path))
-    found = rounds_away(dtype, sharding(training), precision(training), model.use_peft)
+    found = rounding_problem(dtype, sharding(training), precision(training), model.use_peft)
     if found is not None:
         raise ConfigError(found)
 
 
-def rounds_away(dtype: str, sharding: str, precision: str, peft: bool) -> str | None:
+def rounding_problem(dtype: str, sharding: str, precision: str, peft: bool) -> str | None:
     """Why a run with weights of this dtype would barely train, None if it trains. `sharding` as of launch.sharding."""
     sheltered = sharding.startswith("zero") or (sharding.startswith("fsdp") and precision != "no")
     if peft or sheltered or dtype not in ("bfloat16", "float16"):

@@ -69,7 +69,7 @@ class Change(NamedTuple):
         return f"{name} was {_shown(self.before)}, now {_shown(self.now)}"
 
 
-def require_unchanged(recipe: Recipe, folder: Path) -> None:
+def check_unchanged(recipe: Recipe, folder: Path) -> None:
     """Raise ConfigError if the recipe differs from the folder's own in what was not allowed to."""
     known = {*resolved(recipe), *Launch._fields}
     if unknown := sorted({key for key in recipe.run.allow if key.split(".")[0] not in known}):
@@ -77,7 +77,7 @@ def require_unchanged(recipe: Recipe, folder: Path) -> None:
     _refuse(changes(recipe, folder), recipe.run.allow, folder)
 
 
-def require_same_launch(recipe: Recipe, folder: Path, train_problems: str | None = None) -> None:
+def check_same_launch(recipe: Recipe, folder: Path, train_problems: str | None = None) -> None:
     """Raise ConfigError if a run would be continued under another launch or, where they are given, other problems."""
     if any(change.root in ("task", "train_args") for change in changes(recipe, folder)):
         train_problems = None  # they were allowed to change

@@ -40,14 +40,14 @@ def last_complete_checkpoint(folder: Path, processes: int | None = None) -> Path
     """The last that was written to its end, by all of the run's processes where their number is known.
 
     If no checkpoint has the files of all, none of them was cut off by a kill (each node may have a disk of its own):
-    then it is the last, for `require_resumable` to refuse.
+    then it is the last, for `check_resumable` to refuse.
     """
     whole = [path for path in checkpoints(folder) if trainer_state(path) is not None]
     complete = [path for path in whole if not 0 < _random_states(path) < (processes or 0)]
     return next(reversed(complete or whole), None)
 
 
-def require_resumable(checkpoint: Path, world_size: int, sharding: str = "none") -> None:
+def check_resumable(checkpoint: Path, world_size: int, sharding: str = "none") -> None:
     """A whole checkpoint may still not fit this run; it is refused, never thrown away. `sharding` as in launch.py."""
     found = _random_states(checkpoint)
     if not found:

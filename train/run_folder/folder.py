@@ -1,6 +1,8 @@
-"""A run's folder: whether a run may start in it, where it continues from, whether it has ended."""
+"""A run's folder: its lock, whether a run may start in it, where it continues from, whether it has ended."""
 
+import fcntl
 import json
+import os
 from pathlib import Path
 
 from transformers import TrainingArguments
@@ -14,23 +16,44 @@ from offleash.train.run_folder.changes import (
     RESOLVED,
     Launch,
     changes,
+    check_same_launch,
+    check_unchanged,
     launch_changes,
     launch_of,
     read_launch,
-    require_same_launch,
-    require_unchanged,
     save_launch,
 )
 from offleash.train.run_folder.checkpoints import (
+    check_resumable,
     checkpoints,
     last_complete_checkpoint,
     remove_incomplete,
-    require_resumable,
     trainer_state,
 )
 
 FINAL = "final"
 TENSORBOARD = "tensorboard"
+LOCK = ".lock"
+
+
+def hold(folder: Path, message: str) -> int:
+    """Lock a folder, creating it if needed; raise ConfigError with `message` if another process holds the lock.
+
+    Returns the open file descriptor. The lock is released when the last process that inherited it ends.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise ConfigError(f"cannot write in {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise ConfigError(message) from error
+    except OSError as error:  # some network file systems have no locks
+        print(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it", flush=True)
+    return lock
 
 
 def find_start(recipe: Recipe, folder: Path) -> Path | None:
@@ -44,10 +67,10 @@ def find_start(recipe: Recipe, folder: Path) -> Path | None:
         raise ConfigError(f"cannot use the output_dir {folder}: {error.strerror}") from error
     checkpoint = last_complete_checkpoint(folder, read_launch(folder).processes)
     if checkpoint is not None and not why_ended(folder, checkpoint, recipe.training):
-        require_same_launch(recipe, folder)
-        require_resumable(checkpoint, recipe.training.world_size, sharding(recipe.training))
+        check_same_launch(recipe, folder)
+        check_resumable(checkpoint, recipe.training.world_size, sharding(recipe.training))
     if checkpoint is not None:
-        require_unchanged(recipe, folder)
+        check_unchanged(recipe, folder)
     return checkpoint
 
 
@@ -58,7 +81,7 @@ def begin(recipe: Recipe, folder: Path, checkpoint: Path | None, train_problems:
     """
     launch = launch_of(recipe.training, train_problems)
     if checkpoint is not None:
-        require_same_launch(recipe, folder, train_problems)
+        check_same_launch(recipe, folder, train_problems)
     for incomplete in remove_incomplete(folder, read_launch(folder).processes):
         print(f"offleash: {incomplete} is incomplete and is removed", flush=True)
     if recipe.run.resume:

@@ -106,7 +106,7 @@ def left_out(runs: Sequence[Run], out: Path) -> list[str]:
     return [f"not asked for and not in this report, though they lie in {out}: {', '.join(told)}"] if told else []
 
 
-def require_unchanged(run: Run) -> None:
+def check_unchanged(run: Run) -> None:
     """A folder holds one run for good: other settings would continue it as something else."""
     path = run.folder / ASKED
     if not path.exists():

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from offleash.eval.report.numbers import share
 from offleash.eval.verify.sandbox.sandbox import die_with_parent
-from offleash.train.run_folder.lock import hold
+from offleash.train.run_folder.folder import hold
 from offleash.train.variants.results import read_run
-from offleash.train.variants.runs import Run, drop_bars, record_failure, record_start, require_unchanged
+from offleash.train.variants.runs import Run, check_unchanged, drop_bars, record_failure, record_start
 
 ONE_PROCESS = (sys.executable,)
 """What stands before `-m offleash.train`: for one process the interpreter alone does what `accelerate launch` does."""
@@ -33,7 +33,7 @@ PATIENCE = 10.0  # seconds from a polite end to kill -9
 def run_sweep(runs: Sequence[Run], out: Path, launch: Sequence[str] = ONE_PROCESS, jobs: int = 1) -> list[Run]:
     """Train what has not ended; the runs that failed. Nothing starts if any run's settings changed."""
     for run in runs:
-        require_unchanged(run)
+        check_unchanged(run)
     waiting = [run for run in runs if not run.has_ended]
     if ended := len(runs) - len(waiting):
         _say(f"{ended} of {len(runs)} runs have ended already")

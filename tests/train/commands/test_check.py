@@ -9,7 +9,7 @@ from offleash.eval.errors import ConfigError
 from offleash.train.cli import main
 from offleash.train.commands.check import _launch
 from offleash.train.grpo import train
-from offleash.train.preflight.refusals import measured_tags
+from offleash.train.preflight.recipe_checks import measured_tags
 from offleash.train.recipe.config import parse_recipe
 
 SMALL = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 8}']
@@ -126,7 +126,7 @@ def test_explorers_that_training_would_refuse_are_named(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--guards", "srrr < 0.9"], "guard 'srrr < 0.9': there is no metric 'srrr'; did you mean srr?"),
+        (["--guards", "srrr < 0.9"], "guard 'srrr < 0.9': no metric 'srrr'; did you mean srr?"),
         (["--guards", "srr is low"], "cannot read the guard"),
         (["--guards", "best srr", "best sds"], "only one 'best' rule"),
         (["--guards", "srr < 0.9", "--monitor_every", "0"], "need the monitor"),
@@ -176,7 +176,7 @@ def test_auto_is_the_dtype_of_the_models_config(lab_base, tmp_path, capsys):
 
 
 def test_packages_that_are_not_here_are_noted_and_no_problem(monkeypatch, capsys):
-    monkeypatch.setattr("offleash.train.preflight.refusals.find_spec", lambda name: None)
+    monkeypatch.setattr("offleash.train.preflight.recipe_checks.find_spec", lambda name: None)
     assert main([*LAB, "--use_peft", "true", "--report_to", "wandb"]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note")]
     assert [line.split()[1] for line in notes] == ["peft", "wandb"]

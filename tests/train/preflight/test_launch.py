@@ -10,7 +10,7 @@ from accelerate import DistributedType
 
 from offleash import recipes
 from offleash.eval.errors import ConfigError
-from offleash.train.preflight.launch import fallback, processes_asked, refuse_empty_copies, sharding
+from offleash.train.preflight.launch import check_frozen_models, fallback, processes_asked, sharding
 from offleash.train.recipe.config import Recipe, parse_recipe
 
 CONFIGS = Path(recipes.__path__[0]) / "accelerate"
@@ -89,19 +89,19 @@ def test_a_reference_that_would_be_zeros_under_fsdp2_is_refused(words, environ, 
     recipe = lab(*words)
     if refused:
         with pytest.raises(ConfigError, match="set fsdp_cpu_ram_efficient_loading: false"):
-            refuse_empty_copies(recipe)
+            check_frozen_models(recipe)
     else:
-        refuse_empty_copies(recipe)
+        check_frozen_models(recipe)
 
 
 SCRIPT = """
 import sys
 from accelerate import PartialState
 from offleash.eval.errors import ConfigError
-from offleash.train.preflight.launch import refuse_fallback
+from offleash.train.preflight.launch import check_launch
 state = PartialState(cpu="--use_cpu" in sys.argv)  # as TrainingArguments does
 try:
-    refuse_fallback()
+    check_launch()
     said = f"RUNS {state.num_processes}"
 except ConfigError as error:
     said = f"REFUSED {error}"

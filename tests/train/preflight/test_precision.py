@@ -4,7 +4,7 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.train.grpo import build_trainer
-from offleash.train.preflight.precision import precision, refuse_other_precision, rounds_away
+from offleash.train.preflight.precision import check_precision, precision, rounding_problem
 from offleash.train.recipe.config import Recipe, parse_recipe
 
 
@@ -34,10 +34,10 @@ def test_a_launcher_in_half_precision_does_not_overrule_a_recipe_in_silence(
     training = lab(*words).training
     assert precision(training) == runs
     if refused is None:
-        refuse_other_precision(training)
+        check_precision(training)
     else:
         with pytest.raises(ConfigError, match=refused):
-            refuse_other_precision(training)
+            check_precision(training)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_launcher_in_half_precision_does_not_overrule_a_recipe_in_silence(
     ],
 )
 def test_half_weights_train_only_where_something_keeps_them_in_float32(dtype, sharding, precision, peft, lost):
-    assert (rounds_away(dtype, sharding, precision, peft) is not None) == lost
+    assert (rounding_problem(dtype, sharding, precision, peft) is not None) == lost
 
 
 @pytest.mark.parametrize("words", [("--dtype", "bfloat16"), ("--model_init_kwargs", '{"dtype": "bfloat16"}')])

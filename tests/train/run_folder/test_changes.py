@@ -16,10 +16,10 @@ from offleash.train.run_folder.changes import (
     RESOLVED,
     Launch,
     changes,
+    check_same_launch,
+    check_unchanged,
     launch_of,
     read_launch,
-    require_same_launch,
-    require_unchanged,
     save_launch,
 )
 from offleash.train.run_folder.folder import begin
@@ -116,13 +116,13 @@ def test_a_key_that_the_saved_recipe_lacks_was_at_its_default(tmp_path):
 def test_allow_lets_through_what_it_names_and_nothing_else(tmp_path):
     folder = begun(tmp_path, "--explorer", "pass_at_k", "--explorer.k", "4")
     other = ("--explorer", "pass_at_k", "--explorer.k", "2")
-    require_unchanged(recipe_in(folder, *other, "--resume", "--allow", "max_steps", "explorer", max_steps=9), folder)
+    check_unchanged(recipe_in(folder, *other, "--resume", "--allow", "max_steps", "explorer", max_steps=9), folder)
     with pytest.raises(ConfigError, match=r"begun with other settings: explorer.pass_at_k.k was 4, now 2\.") as caught:
-        require_unchanged(recipe_in(folder, *other, "--resume", "--allow", "max_steps", max_steps=9), folder)
+        check_unchanged(recipe_in(folder, *other, "--resume", "--allow", "max_steps", max_steps=9), folder)
     assert str(caught.value).endswith("--allow explorer.pass_at_k.k")
     assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match="--allow names no key of a recipe: max_step"):
-        require_unchanged(recipe_in(folder, "--resume", "--allow", "max_step"), folder)
+        check_unchanged(recipe_in(folder, "--resume", "--allow", "max_step"), folder)
     with pytest.raises(ConfigError, match="add --resume"):
         recipe_in(folder, "--allow", "max_steps")
 
@@ -134,32 +134,32 @@ def test_allow_lets_through_what_it_names_and_nothing_else(tmp_path):
 def test_what_would_not_take_effect_or_not_compare_cannot_be_allowed(tmp_path, key, value, why):
     folder = begun(tmp_path, measured=True)
     with pytest.raises(ConfigError, match=f"{key} was .* cannot change within a run .*{why}") as caught:
-        require_unchanged(recipe_in(folder, "--resume", "--allow", key, **{key: value}), folder)
+        check_unchanged(recipe_in(folder, "--resume", "--allow", key, **{key: value}), folder)
     assert "--allow" not in str(caught.value)
 
 
 def test_before_the_first_measurement_the_monitor_may_be_set_otherwise_by_permission(tmp_path):
     folder = begun(tmp_path, monitor_every=0)
     with pytest.raises(ConfigError, match="go on so with --allow monitor_every monitor_k"):
-        require_unchanged(recipe_in(folder, "--resume", monitor_k=8), folder)
+        check_unchanged(recipe_in(folder, "--resume", monitor_k=8), folder)
     words = ("--resume", "--allow", "monitor_k", "monitor_every")
-    require_unchanged(recipe_in(folder, *words, monitor_k=8), folder)
+    check_unchanged(recipe_in(folder, *words, monitor_k=8), folder)
 
 
 def test_another_sharding_is_refused_by_name_and_cannot_be_allowed(tmp_path):
     folder = begun(tmp_path)
     now = launch_of(recipe_in(folder).training)
     assert now == Launch("none", "no", 1, None)
-    require_same_launch(recipe_in(folder), folder)  # of an older Offleash, which saved no launch
+    check_same_launch(recipe_in(folder), folder)  # of an older Offleash, which saved no launch
     save_launch(now, folder)
-    require_same_launch(recipe_in(folder), folder)
+    check_same_launch(recipe_in(folder), folder)
     save_launch(now._replace(sharding="zero3", processes=2), folder)
     with pytest.raises(ConfigError, match=r'sharding was "zero3", now "none"\. .* the accelerate config it was begun'):
-        require_same_launch(recipe_in(folder, "--resume", "--allow", "sharding"), folder)
+        check_same_launch(recipe_in(folder, "--resume", "--allow", "sharding"), folder)
     save_launch(now._replace(precision="fp8"), folder)
     with pytest.raises(ConfigError, match=r'precision was "fp8", now "no"\. .*--allow precision'):
-        require_same_launch(recipe_in(folder), folder)
-    require_same_launch(recipe_in(folder, "--resume", "--allow", "precision"), folder)
+        check_same_launch(recipe_in(folder), folder)
+    check_same_launch(recipe_in(folder, "--resume", "--allow", "precision"), folder)
 
 
 def test_changed_training_problems_are_refused_unless_they_or_their_arguments_are_allowed(tmp_path, capsys):
@@ -174,7 +174,7 @@ def test_changed_training_problems_are_refused_unless_they_or_their_arguments_ar
         begin(recipe_in(folder, "--resume"), folder, checkpoint, "bbbb")
     assert (folder / LAUNCH).read_bytes() == before
     allowed = recipe_in(folder, "--resume", "--allow", "train_problems")
-    require_unchanged(allowed, folder)
+    check_unchanged(allowed, folder)
     begin(allowed, folder, checkpoint, "bbbb")
     assert "from step 1 on train_problems" in capsys.readouterr().out
     fewer = recipe_in(folder, "--resume", "--allow", "train_args", train_args='{"split": "train", "n": 8}')

@@ -5,10 +5,10 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.train.run_folder.checkpoints import (
+    check_resumable,
     export_final,
     last_complete_checkpoint,
     remove_incomplete,
-    require_resumable,
 )
 
 
@@ -50,18 +50,18 @@ def test_the_last_complete_checkpoint_is_found_and_only_torn_ones_are_removed(tm
 def test_a_whole_checkpoint_that_does_not_fit_is_refused_and_kept(tmp_path, files, world_size, message):
     path = checkpoint(tmp_path, 4, files)
     with pytest.raises(ConfigError, match=message):
-        require_resumable(path, world_size)
+        check_resumable(path, world_size)
     assert path.exists()
 
 
 def test_a_fitting_checkpoint_is_taken(tmp_path):
     ranks = ["rng_state_0.pth", "rng_state_1.pth"]
-    require_resumable(checkpoint(tmp_path, 4, [*ranks, "optimizer.pt"]), 2)
-    require_resumable(checkpoint(tmp_path, 6, [*ranks, "optimizer_0"]), 2, "fsdp2")
+    check_resumable(checkpoint(tmp_path, 4, [*ranks, "optimizer.pt"]), 2)
+    check_resumable(checkpoint(tmp_path, 6, [*ranks, "optimizer_0"]), 2, "fsdp2")
     zero = checkpoint(tmp_path, 8, [*ranks, "global_step8"])
-    require_resumable(zero, 2, "zero3")
+    check_resumable(zero, 2, "zero3")
     with pytest.raises(ConfigError, match="launch with the accelerate config it was written under"):
-        require_resumable(zero, 2)
+        check_resumable(zero, 2)
 
 
 @pytest.mark.parametrize("cut", [None, b"", b"PK\x03\x04 the beginning of a zip archive"])
@@ -83,7 +83,7 @@ def test_where_no_checkpoint_has_all_random_states_none_is_taken_for_incomplete(
     assert last_complete_checkpoint(tmp_path, 2) == last
     assert remove_incomplete(tmp_path, 2) == []
     with pytest.raises(ConfigError, match="was written by 1 processes"):
-        require_resumable(last, 2)
+        check_resumable(last, 2)
     model_only = checkpoint(tmp_path, 6, ["model.safetensors"])
     assert last_complete_checkpoint(tmp_path, 2) == model_only
 

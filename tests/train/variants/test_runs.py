@@ -13,11 +13,11 @@ from offleash.train.variants.preflight import ANY_PROCESSES
 from offleash.train.variants.results import read_sweep
 from offleash.train.variants.runs import (
     asked_of,
+    check_unchanged,
     left_out,
     plan,
     record_failure,
     record_start,
-    require_unchanged,
     tried,
 )
 
@@ -138,15 +138,15 @@ def test_a_recipe_with_an_explorer_is_no_plain(files):
 def test_changed_settings_are_refused_and_named(files):
     first = make(files)[1]
     record_start(first)
-    require_unchanged(make(files)[1])
+    check_unchanged(make(files)[1])
     (files / "hot.yaml").write_text("learning_rate: 3.0e-3\n")
     with pytest.raises(ConfigError, match=r"overlay.learning_rate was 0.002, now 0.003"):
-        require_unchanged(make(files)[1])
+        check_unchanged(make(files)[1])
     (files / "hot.yaml").write_text("learning_rate: 2.0e-3\n")
     with pytest.raises(ConfigError, match="flags was"):
-        require_unchanged(make(files, extra=("--max_steps", "5"))[1])
+        check_unchanged(make(files, extra=("--max_steps", "5"))[1])
     (files / "base.yaml").write_text(f"{BASE}output_dir: another\n")
-    require_unchanged(make(files)[1])  # the sweep sets output_dir itself
+    check_unchanged(make(files)[1])  # the sweep sets output_dir itself
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_folder_of_something_else_is_refused(files):
     run.folder.mkdir(parents=True)
     (run.folder / "recipe.yaml").write_text("x")
     with pytest.raises(ConfigError, match="no sweep began"):
-        require_unchanged(run)
+        check_unchanged(run)
 
 
 def measured(folder: Path, pool: str, passed: float) -> None:

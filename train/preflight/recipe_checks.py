@@ -1,4 +1,4 @@
-"""What training refuses at its start, said before it: as far as the recipe and the machines tell, without a model."""
+"""Problems of a recipe that can be found from the recipe and the number of GPUs, without loading a model."""
 
 import difflib
 from collections.abc import Callable
@@ -6,15 +6,16 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 import numpy as np
+from trl import GRPOConfig
 
 from offleash.callbacks.guard import SHORT, SupportGuard
 from offleash.callbacks.metrics import support_metrics, token_entropy_tag
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.counts import Hits
 from offleash.eval.stats.passk import powers_of_two
+from offleash.train.explorers.checks import updates_per_rollout
 from offleash.train.forecast.memory import Sharding
-from offleash.train.preflight.settings import check_aligned_saves, check_synced_reference
-from offleash.train.recipe.config import Recipe
+from offleash.train.recipe.config import Recipe, RunConfig
 
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab", "comet_ml")
 SAMPLED = (
@@ -22,16 +23,16 @@ SAMPLED = (
     *("verify/response_length", "verify/truncated", "verify/no_answer", "verify/failed"),
     *("monitor/samples", "monitor/seconds", "monitor/seconds_total"),
 )
-"""Of a measurement, besides what follows from support, k and temperature."""
+"""Tags of a measurement that do not depend on support, k or temperature."""
 
 
-def refusals(recipe: Recipe, gpus: int) -> list[str]:
-    """One line for each setting that training would not start with."""
+def recipe_problems(recipe: Recipe, gpus: int) -> list[str]:
+    """One line for each setting that training would reject."""
     checks: list[Callable[[], None]] = [
         lambda: check_aligned_saves(recipe),
         lambda: check_synced_reference(recipe.training),
-        lambda: _require_guards(recipe),
-        lambda: _require_whole_engines(recipe, gpus),
+        lambda: check_guards(recipe),
+        lambda: check_engine_size(recipe, gpus),
     ]
     found = []
     for check in checks:
@@ -42,8 +43,34 @@ def refusals(recipe: Recipe, gpus: int) -> list[str]:
     return found
 
 
+def check_aligned_saves(recipe: Recipe) -> None:
+    """A checkpoint between two updates of the same rollout loses the remaining ones when the run is resumed."""
+    training = recipe.training
+    updates = updates_per_rollout(training)
+    if updates == 1:
+        return
+    spans = {"save_steps": int(training.save_steps)} if training.save_strategy == "steps" else {}
+    if recipe.run.guards:
+        spans["monitor_every"] = recipe.run.monitor_every
+    for key, steps in spans.items():
+        if steps % updates:
+            raise ConfigError(
+                f"{key} is {steps}, but each rollout serves {updates} steps (steps_per_generation x num_iterations / "
+                f"gradient_accumulation_steps): choose a multiple, or a resumed run will not follow the same trajectory"
+            )
+
+
+def check_synced_reference(training: GRPOConfig) -> None:
+    """TRL does not save the reference that it moves: a resumed run would have another one."""
+    if training.sync_ref_model:
+        raise ConfigError(
+            "sync_ref_model loses its reference when a run is resumed: use explorer: {reference_reset: {every: "
+            f"{training.ref_model_sync_steps}, alpha: {training.ref_model_mixup_alpha}, reset_optimizer: false}}}}"
+        )
+
+
 def absent_packages(recipe: Recipe, sharding: Sharding) -> list[str]:
-    """What the recipe needs and is not installed here, each with the line that installs it."""
+    """One line for each package that the recipe needs and that is missing here, with the command to install it."""
     needed = {
         "vllm": recipe.training.use_vllm,
         "peft": recipe.model.use_peft,
@@ -55,28 +82,32 @@ def absent_packages(recipe: Recipe, sharding: Sharding) -> list[str]:
 
 
 def measured_tags(recipe: Recipe) -> set[str]:
-    """Of every number that the monitor measures at a step."""
+    """The tags of everything that the monitor measures at a step."""
     one = np.ones(1, dtype=np.int64)
     hits = Hits(("",), one, one, one - 1, (None,), one)
     passes = (f"pass_at_k/{k}" for k in powers_of_two(recipe.run.monitor_k))
     return {*support_metrics(hits, hits), *passes, token_entropy_tag(recipe.training.temperature), *SAMPLED}
 
 
-def _require_guards(recipe: Recipe) -> None:
+def check_guards_have_monitor(run: RunConfig) -> None:
+    if run.guards and not run.monitor_every:
+        raise ConfigError(f"guards {run.guards} need the monitor: set monitor_every to a number of steps")
+
+
+def check_guards(recipe: Recipe) -> None:
     run = recipe.run
+    check_guards_have_monitor(run)
     if not run.guards:
         return
-    if not run.monitor_every:
-        raise ConfigError(f"guards {run.guards} need the monitor: set monitor_every to a number of steps")
     known = measured_tags(recipe)
     for rule in SupportGuard(cast(Any, None), run.guards).rules:  # the rules are read without a monitor
         if rule.tag not in known:
             close = difflib.get_close_matches(rule.tag, [*SHORT, *sorted(known)], n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join([*SHORT, *sorted(known)])}"
-            raise ConfigError(f"guard {rule.text!r}: there is no metric {rule.tag!r}; {hint}")
+            hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join([*SHORT, *sorted(known)])}"
+            raise ConfigError(f"guard {rule.text!r}: no metric {rule.tag!r}; {hint}")
 
 
-def _require_whole_engines(recipe: Recipe, gpus: int) -> None:
+def check_engine_size(recipe: Recipe, gpus: int) -> None:
     training = recipe.training
     size = training.vllm_tensor_parallel_size
     if training.use_vllm and training.vllm_mode == "colocate" and gpus % size:

@@ -1,19 +1,25 @@
-"""The support table and the pass@k figure in a model's card: what the training kept and lost, where the weights are.
+"""Publishing a model: its card, with the support table and the pass@k figure, and the push to the hub.
 
-TRL (1.16) writes the card, README.md, into the run's folder: at every checkpoint, and at the end. The section and the
-figure go there with it, and both are copied beside the final model, which a push to the hub uploads.
+TRL (1.16) writes the card, README.md, to the run's folder at every checkpoint and at the end. The support section is
+added to it and the figure saved next to it; both are copied to the final model's folder. A push uploads the model and
+its card only: the run's folder also holds every sample of held-out problems.
 """
 
 import io
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import HfApi
+from transformers import TrainingArguments
+
 from offleash.callbacks.summary import HISTORY
 from offleash.callbacks.tensorboard import pass_at_k_figure
+from offleash.eval.errors import OffleashError
 from offleash.eval.files import write_atomic
 from offleash.eval.report.numbers import number, p_words
 from offleash.eval.report.sanitize import markdown_text, one_line
@@ -21,15 +27,17 @@ from offleash.eval.stats.passk import powers_of_two
 from offleash.train.recipe.config import LAB_MODEL
 from offleash.train.run_folder.changes import LAB_FOLDER
 
+STAGE = "hub"
+"""The subfolder of the run that a push during training uploads."""
 CARD, FIGURE = "README.md", "pass_at_k.png"
 PLACE = "## Training procedure"
-"""The heading of TRL's card that the section stands before; without it, it stands at the end."""
+"""The heading of TRL's card before which the section is inserted; without it, the section goes to the end."""
 NO_NAME = "[None](https://huggingface.co/None)"
 """What TRL's card calls a base that is a folder."""
 
 
 def base_name(model: str) -> str:
-    """What a card calls the base: a hub id as it is; of a folder its name only, its place is nobody's business."""
+    """The base's name in the card: a hub id, or the last part of a folder's path, which stays private."""
     path = Path(model)
     if path.parts[-3:] == LAB_FOLDER:
         return LAB_MODEL
@@ -43,7 +51,7 @@ def name_base(folder: Path, model: str) -> None:
 
 
 def add_support(folder: Path, task: str, model: str) -> None:
-    """Put what the monitor measured into the card in the run's folder; nothing if it measured nothing."""
+    """Add the monitor's measurements to the card in the run's folder, if there are any."""
     history = folder / HISTORY
     if not history.exists():
         return
@@ -55,14 +63,14 @@ def add_support(folder: Path, task: str, model: str) -> None:
 
 
 def copy_card(folder: Path, target: Path) -> None:
-    """The card of a run and its figure, beside the final model."""
+    """Copy the card of a run and its figure into another folder."""
     for name in (CARD, FIGURE):
         if (folder / name).exists():
             shutil.copyfile(folder / name, target / name)
 
 
 def support_section(record: Mapping[str, Any], task: str, model: str) -> str:
-    """Base against the last measured step, in Markdown. Names come from outside: escaped, on one line, cut short."""
+    """The last measured step and the base, in Markdown. Names are untrusted: escaped, on one line, shortened."""
     k, base, last = record["k"], record["base"], _last(record)
     metrics = record["steps"][last]
     top = powers_of_two(k)[-1]
@@ -131,3 +139,38 @@ def _moved(metrics: Mapping[str, Any], part: str) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def repo_name(training: TrainingArguments) -> str:
+    return training.hub_model_id or Path(training.output_dir).absolute().name
+
+
+@contextmanager
+def model_only(training: TrainingArguments) -> Iterator[None]:
+    """Make the Trainer (transformers 5.17) upload a checkpoint's model and its card, not the run's whole folder."""
+    folder = Path(training.output_dir)
+    stage = folder / STAGE
+    stage.mkdir(exist_ok=True)
+    copy_card(folder, stage)
+    training.output_dir = str(stage)
+    try:
+        yield
+    finally:
+        training.output_dir = str(folder)
+
+
+def push_final(training: TrainingArguments, final: Path) -> None:
+    """Upload the folder of the final model."""
+    name, hub = repo_name(training), HfApi(token=training.hub_token)
+    try:
+        hub.upload_folder(
+            repo_id=hub.create_repo(name, private=training.hub_private_repo, exist_ok=True).repo_id,
+            folder_path=final,
+            commit_message="End of training",
+            revision=training.hub_revision,
+        )
+    except Exception as error:  # of any kind: the other processes wait for the outcome
+        reason = " ".join(str(error).split())
+        raise OffleashError(
+            f"{final} is complete but could not be pushed to {name} ({reason}): try `hf upload {name} {final}`"
+        ) from error

