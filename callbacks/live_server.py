@@ -8,11 +8,14 @@ request is out the server is asked whether it is well, and given up after three 
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from functools import partial
 from threading import Thread
 from typing import Any
 
 import httpx
 
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import wrap_requests
 from offleash.eval.errors import EngineError, first_line
 
 EVERY = 10.0
@@ -20,22 +23,21 @@ EVERY = 10.0
 TRIES = 3
 
 
-def watch_server(client: Any, every: float = EVERY) -> None:
-    """From here on what TRL's `VLLMClient` posts is answered, or raises EngineError when the server is gone."""
-    post = client._post
+def watch_server(trainer: PolicyTrainer, every: float = EVERY) -> None:
+    """From here on a request to vLLM's server is answered, or raises EngineError when the server is gone."""
+    wrap_requests(trainer, partial(_answer, every))
 
-    def posted(url: str, **kwargs: Any) -> Any:
-        answer, failed = _in_thread(lambda: post(url, **kwargs)), 0
-        while failed < TRIES:
-            try:
-                return answer.result(every)
-            except NotYet:
-                failed = 0 if _is_well(client.base_url) else failed + 1
-            except OSError as error:  # what requests raises is one
-                raise _gone(client.base_url, first_line(error)) from error
-        raise _gone(client.base_url, f"and failed its health check {TRIES} times")
 
-    client._post = posted
+def _answer(every: float, server: str, request: Callable[[], Any]) -> Any:
+    answer, failed = _in_thread(request), 0
+    while failed < TRIES:
+        try:
+            return answer.result(every)
+        except NotYet:
+            failed = 0 if _is_well(server) else failed + 1
+        except OSError as error:  # what requests raises is one
+            raise _gone(server, first_line(error)) from error
+    raise _gone(server, f"and failed its health check {TRIES} times")
 
 
 def _in_thread(call: Callable[[], Any]) -> Future[Any]:

@@ -1,6 +1,6 @@
 """RolloutCallback: what the training rollouts themselves show for free, group by group.
 
-Nothing is sampled: TRL keeps the last rollouts of all ranks for its completion log (`_logs`, read against trl 1.16).
+Nothing is sampled: TRL keeps the last rollouts of all ranks for its completion log.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import latest_rollouts
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.images import picture_key
 from offleash.eval.problem import Problem, Task, chat_text
@@ -45,7 +47,7 @@ class RolloutCallback(TrainerCallback):
         task: the training problems; a rollout whose prompt is none of theirs is an error.
     """
 
-    def __init__(self, trainer: Any, task: Task) -> None:
+    def __init__(self, trainer: PolicyTrainer, task: Task) -> None:
         self.trainer, self.task = trainer, task
         self.problems: dict[str, Problem] = {picture_key(problem.prompt): problem for problem in task.problems}
         self.trackers = Trackers(trainer)
@@ -65,8 +67,8 @@ class RolloutCallback(TrainerCallback):
             self.trackers.scalars(self.latest, state.global_step)
 
     def _groups(self) -> list[list[Rollout]]:
-        prompts = list(self.trainer._logs["prompt"])
-        completions = [chat_text(completion) for completion in self.trainer._logs["completion"]]
+        prompts, drawn = latest_rollouts(self.trainer)
+        completions = [chat_text(completion) for completion in drawn]
         problems = [self.problems[picture_key(prompt)] for prompt in prompts]
         verdicts = self.task.verify(problems, completions)
         rollouts = [Rollout(verdict.answer, verdict.correct) for verdict in verdicts]

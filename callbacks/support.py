@@ -22,6 +22,7 @@ from offleash.callbacks.metrics import base_tag, sample_metrics, support_metrics
 from offleash.callbacks.policy.pool import PoolFiller, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.callbacks.tensorboard import custom_layout, lost_and_gained_table, pass_at_k_figure
 from offleash.callbacks.trackers import Trackers
@@ -54,7 +55,7 @@ class SupportCallback(TrainerCallback):
 
     def __init__(
         self,
-        trainer: Any,
+        trainer: PolicyTrainer,
         task: Task,
         *,
         k: int = 64,

@@ -6,11 +6,14 @@ from typing import Any
 
 from transformers.integrations import TensorBoardCallback, TrackioCallback, WandbCallback
 
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import log_to_trackio, log_to_wandb
+
 
 class Trackers:
     """The trainer's reporting callbacks, written to directly. Only the main process has them open."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: PolicyTrainer) -> None:
         self.trainer = trainer
 
     @property
@@ -26,10 +29,9 @@ class Trackers:
                 writer.add_scalar(tag, value, step)
             writer.flush()
         for callback in self._callbacks(WandbCallback):
-            if callback._wandb is not None and callback._wandb.run is not None:
-                callback._wandb.log({**finite, "train/global_step": step})
+            log_to_wandb(callback, {**finite, "train/global_step": step})
         for callback in self._callbacks(TrackioCallback):
-            callback._trackio.log({**finite, "train/global_step": step})
+            log_to_trackio(callback, {**finite, "train/global_step": step})
 
     def _callbacks(self, kind: type) -> list[Any]:
         return [cb for cb in self.trainer.callback_handler.callbacks if isinstance(cb, kind)]

@@ -10,7 +10,6 @@ With sleep mode the engine drops its weights after every draw and TRL copies the
 checked, after the copy. vLLM ignores sleep mode on a CPU, so this was never run there with a real engine.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,16 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks.live_server import watch_server
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import (
+    before_generate,
+    engine_dtype,
+    engine_logps,
+    is_server,
+    takes_images,
+    text_tokenizer,
+    tokenize_prompts,
+)
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.errors import EngineError
 from offleash.eval.images import without_images
@@ -98,20 +107,19 @@ class ServedWeights(TrainerCallback):
         task: what it trains on, by the `problem_id` of its dataset; without it prompts are scored without golds.
     """
 
-    def __init__(self, trainer: Any, task: Task | None = None) -> None:
-        self.trainer, self.generation = trainer, trainer.vllm_generation
+    def __init__(self, trainer: PolicyTrainer, task: Task | None = None) -> None:
+        self.trainer = trainer
         self.trackers = Trackers(trainer)
         self.ids = _sequences(trainer, task)
-        if trainer._is_vlm:
+        if takes_images(trainer):
             trainer.accelerator.print("offleash: vLLM's weights are checked on text: a vision tower is not compared")
         self.differences: list[float] = []
         self._noise: Noise | None = None
         self._moved_at: Scores | None = None
         self._checked: tuple[int, int] | None = None
-        self._draw = self.generation.generate
-        self.generation.generate = self._checked_draw
-        if self.generation.mode == "server" and trainer.accelerator.is_main_process:
-            watch_server(self.generation.vllm_client)
+        before_generate(trainer, self._check_once)
+        if is_server(trainer) and trainer.accelerator.is_main_process:
+            watch_server(trainer)
 
     def on_log(
         self,
@@ -126,22 +134,19 @@ class ServedWeights(TrainerCallback):
             self.trackers.scalars({DIFFERENCE: max(self.differences)}, state.global_step)
             del self.differences[:-1]  # what was checked for the monitor stands for the rollouts that follow
 
-    def _checked_draw(self, *args: Any, **kwargs: Any) -> Any:
+    def _check_once(self, copied: bool) -> None:
+        """At each step, for each model; and whenever an engine in sleep mode got its weights again."""
         held = (self.trainer.state.global_step, id(self.trainer.model))
-        asleep = self.generation.mode == "colocate" and self.generation._llm_weights_sleeping
-        if asleep:
-            self.generation.sync_weights()  # as generate would: now it finds them awake
-        if asleep or held != self._checked:
+        if copied or held != self._checked:
             self.check()
             self._checked = held
-        return self._draw(*args, **kwargs)
 
     def check(self) -> None:
         """Compare, and raise on every rank if any rank's engine is wrong. Collective."""
         trainer_t = self._trainer_logps()
         difference, fault = 0.0, None
-        if self.generation.mode == "colocate" or self.trainer.accelerator.is_main_process:
-            now = Scores(trainer_t, np.array(_engine_logps(self.generation, self.ids)))
+        if not is_server(self.trainer) or self.trainer.accelerator.is_main_process:
+            now = Scores(trainer_t, np.array(engine_logps(self.trainer, self.ids)))
             difference, fault = now.difference, find_fault(now, self._moved_at, self._rounding())
             self._moved_at = now if served_moved(now, self._moved_at) else self._moved_at
         found = gather_object([(difference, fault)])
@@ -173,17 +178,17 @@ class ServedWeights(TrainerCallback):
         if self._noise is None:
             args = self.trainer.args
             computed = "bfloat16" if args.bf16 else "float16" if args.fp16 else self.trainer.model.dtype
-            names = [str(dtype).removeprefix("torch.") for dtype in (computed, _engine_dtype(self.generation))]
+            names = [str(computed).removeprefix("torch."), engine_dtype(self.trainer)]
             self._noise = max(NOISE.get(name, NOISE["bfloat16"]) for name in names)
         return self._noise
 
 
-def _sequences(trainer: Any, task: Task | None) -> list[list[int]]:
+def _sequences(trainer: PolicyTrainer, task: Task | None) -> list[list[int]]:
     """Per prompt, its last tokens and the first of its gold; no longer than a rollout, which the engine takes."""
     rows = trainer.train_dataset[:PROMPTS]
     # Of prompts with images the text alone is compared.
-    texts = [without_images(prompt) for prompt in rows["prompt"]] if trainer._is_vlm else rows["prompt"]
-    prompts, *_ = trainer._tokenize_prompts(texts)
+    texts = [without_images(prompt) for prompt in rows["prompt"]] if takes_images(trainer) else rows["prompt"]
+    prompts = tokenize_prompts(trainer, texts).ids
     problems = {problem.id: problem for problem in task.problems} if task is not None else {}
     completion_of = getattr(task, "gold_completion", lambda problem: None)
     length = min(TOKENS, trainer.args.max_completion_length - 1)
@@ -193,37 +198,6 @@ def _sequences(trainer: Any, task: Task | None) -> list[list[int]]:
         if problems:
             problem = problems[rows["problem_id"][i]]
             text = completion_of(problem) or problem.gold
-        gold = trainer._tokenizer(text=text, add_special_tokens=False)["input_ids"]
+        gold = text_tokenizer(trainer)(text=text, add_special_tokens=False)["input_ids"]
         found.append([*prompt[-TOKENS:], *gold[:length]])
     return found
-
-
-def _engine_logps(generation: Any, sequences: Sequence[Sequence[int]]) -> list[float]:
-    """The engine's log-probability of each token but the first of each sequence, at temperature 1."""
-    wanted = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
-    if generation.mode == "server":
-        client = generation.vllm_client
-        body = {"model": client.model, "prompt": [list(ids) for ids in sequences], **wanted}
-        choices = client._post(f"{client.base_url}/v1/completions", json=body)["choices"]
-        return [
-            row[str(token)]["logprob"]
-            for choice, ids in zip(choices, sequences, strict=True)
-            for row, token in zip(choice["prompt_logprobs"][1:], ids[1:], strict=True)
-        ]
-    from vllm import SamplingParams
-
-    if generation.enable_sleep_mode:
-        generation.llm.wake_up(tags=["kv_cache"])
-    prompts = [{"prompt_token_ids": list(ids)} for ids in sequences]
-    outputs = generation.llm.generate(prompts, SamplingParams(**wanted), use_tqdm=False)
-    return [
-        row[token].logprob
-        for output, ids in zip(outputs, sequences, strict=True)
-        for row, token in zip(output.prompt_logprobs[1:], ids[1:], strict=True)
-    ]
-
-
-def _engine_dtype(generation: Any) -> Any:
-    if generation.mode == "server":
-        return generation.vllm_client.get_server_info()["model_config"]["dtype"]
-    return generation.llm.llm_engine.model_config.dtype

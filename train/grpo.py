@@ -15,6 +15,7 @@ from trl import get_peft_config, get_quantization_config
 from offleash.callbacks import RolloutCallback, SupportCallback, SupportGuard
 from offleash.callbacks.contamination import refuse_overlap
 from offleash.callbacks.policy.ranks import Ranks
+from offleash.callbacks.policy.trl_seam import save_model, set_device, shut_down_engine, text_tokenizer
 from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.callbacks.weight_sync import ServedWeights
 from offleash.eval.fingerprint import problems_fingerprint
@@ -105,14 +106,14 @@ def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | No
     ranks.on_main(lambda: begin(recipe, folder, checkpoint, problems))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.create_model_card(model_name=repo_name(recipe.training).split("/")[-1])
-    trainer.save_model(str(folder / PART), _internal_call=True)  # without a push of the run's folder
+    save_model(trainer, folder / PART)
     trainer.accelerator.wait_for_everyone()
     ranks.on_main(lambda: _finish(folder, recipe.training))
     # Ranks that leave one by one break each other's connections, and a run that ended well would exit with an abort.
     trainer.accelerator.wait_for_everyone()
     if recipe.training.use_vllm and recipe.training.vllm_mode == "colocate":
         # Its process groups are parts of ours: left to the exit, it would not find them any more.
-        trainer.vllm_generation.llm.llm_engine.engine_core.shutdown()
+        shut_down_engine(trainer)
     trainer.accelerator.end_training()
     return trainer
 
@@ -122,7 +123,8 @@ def _plain_cpu(training: TrainingArguments) -> None:
     if training.device.type == "cpu":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # or DeepSpeed, if installed, warns that it found no GPU
     if training.device.type == "cpu" and training.device.index is not None:
-        training.__dict__["_setup_devices"] = PartialState().device = torch.device("cpu")
+        device = PartialState().device = torch.device("cpu")
+        set_device(training, device)
 
 
 def _finish(folder: Path, training: TrainingArguments) -> None:
@@ -179,7 +181,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
     )
-    reward.end_token_ids = frozenset([*trainer.eos_token_ids, trainer._tokenizer.pad_token_id])
+    reward.end_token_ids = frozenset([*trainer.eos_token_ids, text_tokenizer(trainer).pad_token_id])
     if pictured:
         hide_image_token(trainer)
     _add_callbacks(trainer, recipe, train_task, probe_task)

@@ -1,11 +1,12 @@
 """Training on prompts with images: the model's processor in place of its tokenizer, and what does not go with it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from transformers import AutoProcessor, AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 from trl import ModelConfig
 
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import add_request_options
 from offleash.eval.errors import ConfigError
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.problem import Task
@@ -63,11 +64,7 @@ def refuse_text_only(explorers: Sequence[Explorer]) -> None:
             )
 
 
-def hide_image_token(trainer: Any) -> None:
+def hide_image_token(trainer: PolicyTrainer) -> None:
     """Under vLLM: one that is drawn has no picture, and the model stops at it. Without vLLM TRL sees to it itself."""
     if trainer.use_vllm:
-        kept = trainer.vllm_generation.generation_kwargs
-        trainer.vllm_generation.generation_kwargs = {
-            "logit_bias": {trainer.model.config.image_token_id: -100.0},
-            **kept,
-        }
+        add_request_options(trainer, logit_bias={trainer.model.config.image_token_id: -100.0})

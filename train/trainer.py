@@ -13,11 +13,20 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import HubStrategy
 from trl import GRPOTrainer
-from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import get_config_model_id, nanstd
 
+from offleash.callbacks.policy.trl_seam import (
+    checkpoint_folder,
+    entropy_controller,
+    model_id,
+    nanstd,
+    takes_images,
+    text_tokenizer,
+    token_logps,
+    train_metrics,
+    unsaved_weights,
+    without_gradient_checkpointing,
+)
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
@@ -58,7 +67,7 @@ class ExploringTrainer(GRPOTrainer):
     def _scored(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._local_ids = [row["problem_id"] for row in inputs]
         self._outside = [False] * len(inputs)
-        if self._is_vlm:
+        if takes_images(self):
             prompts = {row["problem_id"]: row["prompt"] for row in inputs}
             pictured = {problem_id: with_pictures(prompt) for problem_id, prompt in prompts.items()}
             inputs = [{**row, "prompt": pictured[row["problem_id"]]} for row in inputs]
@@ -74,8 +83,8 @@ class ExploringTrainer(GRPOTrainer):
         stock_pg = self.accelerator.gather(output["advantages"]).cpu().view_as(rollouts.rewards_pg)
         advantages_pg = self._advantages(rollouts, stock_pg)
         change_pg = advantages_pg - stock_pg
-        self._metrics["train"]["explorer/advantage_change_mean"].append(change_pg.mean().item())
-        self._metrics["train"]["explorer/advantage_change_abs"].append(change_pg.abs().mean().item())
+        train_metrics(self)["explorer/advantage_change_mean"].append(change_pg.mean().item())
+        train_metrics(self)["explorer/advantage_change_abs"].append(change_pg.abs().mean().item())
         rows = len(inputs)
         local = advantages_pg.flatten()[self.accelerator.process_index * rows :][:rows]
         output["advantages"] = local.to(output["advantages"])
@@ -105,12 +114,12 @@ class ExploringTrainer(GRPOTrainer):
                 is_first = shaped_pg is rollouts.rewards_pg
                 shaped_pg = own_pg if is_first else shaped_pg + (own_pg - rollouts.rewards_pg)
         if shaped_pg is not rollouts.rewards_pg:
-            self._metrics["train"]["explorer/reward_shaped"].append(shaped_pg.nanmean().item())
+            train_metrics(self)["explorer/reward_shaped"].append(shaped_pg.nanmean().item())
         return shaped_pg
 
     def _log_on_policy_reward(self, rollouts: Rollouts) -> None:
         """TRL has logged the rewards of traces from elsewhere with the policy's own: those go under a key of ours."""
-        metrics, name = self._metrics["train"], self.reward_func_names[0]
+        metrics, name = train_metrics(self), self.reward_func_names[0]
         metrics["explorer/reward_with_traces"].append(metrics["reward"][-1])
         self.latest_outside = rollouts.off_policy_pg.flatten().tolist()
         if rollouts.off_policy_pg.any():
@@ -141,8 +150,7 @@ class ExploringTrainer(GRPOTrainer):
     def _mean_logps(self, output: dict[str, Any]) -> torch.Tensor:
         logps_bt = output.get("old_per_token_logps", output.get("sampling_per_token_logps"))
         if logps_bt is None:
-            checkpointing = disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs)
-            with torch.no_grad(), checkpointing:
+            with torch.no_grad(), without_gradient_checkpointing(self):
                 logps_bt = self._logps(self.model, output)
         mask_bt = output["completion_mask"]
         mean_b = (logps_bt.nan_to_num() * mask_bt).sum(1) / mask_bt.sum(1).clamp(min=1)
@@ -151,7 +159,8 @@ class ExploringTrainer(GRPOTrainer):
     def _logps(self, model: Any, output: dict[str, Any]) -> torch.Tensor:
         input_ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
         mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
-        logps: torch.Tensor = self._get_per_token_logps_and_entropies(
+        return token_logps(
+            self,
             model,
             input_ids,
             mask,
@@ -159,7 +168,6 @@ class ExploringTrainer(GRPOTrainer):
             batch_size=self.args.per_device_train_batch_size,
             **{key: output[key] for key in MODEL_INPUTS if key in output},
         )[0]
-        return logps
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
         generated = super()._generate(prompts)
@@ -178,7 +186,7 @@ class ExploringTrainer(GRPOTrainer):
             for i, ids in zip(last, traces, strict=True):
                 if ids is not None:
                     completion_ids[i], self._outside[i] = ids, True
-                    text = self._tokenizer.decode(ids, skip_special_tokens=True)
+                    text = text_tokenizer(self).decode(ids, skip_special_tokens=True)
                     is_text = isinstance(completions[i], str)
                     completions[i] = text if is_text else [{**completions[i][0], "content": text}]
                     if logprobs is not None:
@@ -206,7 +214,7 @@ class ExploringTrainer(GRPOTrainer):
         if self._any_overrides("extra_loss"):
             # TRL averages over micro-batches what is logged of them; their losses add up.
             logged = self.accelerator.gather(total.detach()).mean() * self.current_gradient_accumulation_steps
-            self._metrics["train"]["explorer/extra_loss"].append(logged.item())
+            train_metrics(self)["explorer/extra_loss"].append(logged.item())
         return loss + total
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
@@ -228,7 +236,7 @@ class ExploringTrainer(GRPOTrainer):
             changes = (tokens.advantages_bt - stock_bt).detach()[mask_bt].abs().float()
             local = torch.stack([changes.sum(), mask_bt.sum().float()])
             total, count = self.accelerator.gather(local).view(-1, 2).sum(0).tolist()
-            self._metrics["train"]["explorer/token_advantage_change_abs"].append(total / max(count, 1))
+            train_metrics(self)["explorer/token_advantage_change_abs"].append(total / max(count, 1))
 
     def _token_batch(self, inputs: dict[str, Any], logps: torch.Tensor, entropies: torch.Tensor) -> Tokens:
         mask = inputs["completion_mask"]
@@ -277,15 +285,15 @@ class ExploringTrainer(GRPOTrainer):
     # Checkpoints: the explorers' state goes in first, because the Trainer's own state, written last, says "whole"
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        folder = checkpoint_folder(self, trial)
         if self.accelerator.is_main_process:
             folder.mkdir(parents=True, exist_ok=True)
         self.accelerator.wait_for_everyone()
         for explorer in self.explorers:
             explorer.save(folder)
-        if self.use_adaptive_entropy and self.accelerator.is_main_process:
-            # TRL writes this file too, but after the state that says "whole".
-            state = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
+        state = entropy_controller(self)
+        if state is not None and self.accelerator.is_main_process:
+            # TRL writes this file too, but after the trainer's state, by which a checkpoint counts as complete.
             write_atomic(folder / "entropy_ctrl_state.json", json.dumps(state).encode())
         super()._save_checkpoint(model, trial)
 
@@ -304,11 +312,7 @@ class ExploringTrainer(GRPOTrainer):
         if self._resumed_from is None:
             super()._issue_warnings_after_load(loaded)
             return
-        missing = set(loaded.missing_keys) - {
-            *self.model.all_tied_weights_keys,
-            *(self.model._keys_to_ignore_on_save or ()),
-        }
-        if missing or loaded.unexpected_keys:
+        if set(loaded.missing_keys) - unsaved_weights(self.model) or loaded.unexpected_keys:
             load = type(self.model).from_pretrained
             stored, info = load(self._resumed_from, dtype=torch.float32, output_loading_info=True)
             if lacking := sorted(info["missing_keys"]):
@@ -337,7 +341,7 @@ class ExploringTrainer(GRPOTrainer):
         super().create_model_card(*args, **kwargs)
         if not self.is_world_process_zero():
             return
-        folder, name = Path(self.args.output_dir), base_name(get_config_model_id(self.model.config))
+        folder, name = Path(self.args.output_dir), base_name(model_id(self.model))
         try:
             name_base(folder, name)
             add_support(folder, self.verifier.task.name, name)
@@ -345,7 +349,7 @@ class ExploringTrainer(GRPOTrainer):
             print(f"offleash: WARNING: the model card has no support table: {error!r}", flush=True)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END:
+        if self.is_world_process_zero() and self.args.hub_strategy != "end":
             with model_only(self.args):
                 super()._push_from_checkpoint(checkpoint_folder)
 
@@ -382,7 +386,7 @@ class AfterStep(TrainerCallback):
         for explorer in self.trainer.explorers:
             explorer.after_step(state.global_step)
             for name, value in explorer.metrics().items():
-                self.trainer._metrics["train"][f"explorer/{name}"].append(value)
+                train_metrics(self.trainer)[f"explorer/{name}"].append(value)
 
 
 def normalised(rewards_pg: torch.Tensor, scale: str) -> torch.Tensor:

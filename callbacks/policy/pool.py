@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from tqdm.auto import tqdm
-from trl.trainer.utils import get_config_model_id
 
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import model_id
+from offleash.eval.engines.model import commit_hash
 from offleash.eval.errors import MonitorError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
 from offleash.eval.pool.pool import Pool
@@ -30,7 +31,10 @@ LIBRARIES = ("offleash", "torch", "transformers", "trl", "accelerate", "vllm", "
 
 
 def as_trained(
-    trainer: Any, temperature: float | None = None, top_p: float | None = None, max_new_tokens: int | None = None
+    trainer: PolicyTrainer,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_new_tokens: int | None = None,
 ) -> Sampling:
     """The settings of the training rollouts, but for what is given."""
     return Sampling(
@@ -50,7 +54,14 @@ class PoolFiller:
     """
 
     def __init__(
-        self, trainer: Any, task: Task, *, k: int, sampling: Sampling, rounds: Sequence[Round], kl_to_base: bool
+        self,
+        trainer: PolicyTrainer,
+        task: Task,
+        *,
+        k: int,
+        sampling: Sampling,
+        rounds: Sequence[Round],
+        kl_to_base: bool,
     ) -> None:
         self.trainer, self.task, self.k, self.sampling, self.rounds = trainer, task, k, sampling, rounds
         self.sampler = TrainerSampler(trainer, task.problems, sampling, kl_to_base)
@@ -110,11 +121,10 @@ class PoolFiller:
 
     def _source(self) -> dict[str, str]:
         """Where the policy came from, which is what the base is."""
-        config = self.trainer.model.config
-        source = get_config_model_id(config)
+        source = model_id(self.trainer.model)
         if Path(source).is_dir():
             return {"model": source, "revision": "", "weights": weights_fingerprint(Path(source))}
-        commit = getattr(config, "_commit_hash", None)
+        commit = commit_hash(self.trainer.model.config)
         if not source or not commit:
             raise MonitorError(
                 f"cannot tell which weights the base has (model {source!r}): its pool could not be found again. "

@@ -7,19 +7,29 @@ Draws come in rounds. A round holds the same block of indices for many problems 
 that was lost can be drawn again, alone, and gives the same samples.
 """
 
+import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from accelerate.utils import gather_object, set_seed
-from transformers import Trainer
-from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from offleash.callbacks.policy.frozen_base import frozen_base
-from offleash.callbacks.policy.isolation import isolated_rng, sampling_as
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import (
+    TokenizedPrompts,
+    generate,
+    sampling_as,
+    text_tokenizer,
+    to_device,
+    token_logps,
+    tokenize_prompts,
+    without_gradient_checkpointing,
+)
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Sampling, round_seed
@@ -76,7 +86,9 @@ def plan_rounds(problems: int, k: int, score_k: int, batch: int) -> list[Round]:
 class TrainerSampler:
     """Draws rounds of samples; every method is collective and must be called on every rank."""
 
-    def __init__(self, trainer: Any, problems: Sequence[Problem], sampling: Sampling, kl_to_base: bool) -> None:
+    def __init__(
+        self, trainer: PolicyTrainer, problems: Sequence[Problem], sampling: Sampling, kl_to_base: bool
+    ) -> None:
         self.trainer = trainer
         self.sampling = sampling
         self.base = frozen_base(trainer)
@@ -84,17 +96,16 @@ class TrainerSampler:
         self.prompts = [problem.prompt for problem in problems]
         self.pictured = any(map(has_images, problems))
         self.prompt_ids = self._prompt_ids()
-        tokenizer = trainer._tokenizer
+        tokenizer = text_tokenizer(trainer)
         self.pad_token_id: int = tokenizer.pad_token_id
         self.end_ids = {*trainer.eos_token_ids, tokenizer.pad_token_id}
         self.decode = tokenizer.batch_decode
 
     def _prompt_ids(self) -> list[list[int]]:
-        tokenize = self.trainer._tokenize_prompts
         if not self.pictured:
-            return tokenize(self.prompts)[0]
+            return tokenize_prompts(self.trainer, self.prompts).ids
         # One by one: the pixels of all problems together may not fit.
-        return [tokenize([with_pictures(prompt)])[0][0] for prompt in self.prompts]
+        return [tokenize_prompts(self.trainer, [with_pictures(prompt)]).ids[0] for prompt in self.prompts]
 
     def draw(self, rounds: Sequence[Round], seed: int, *, from_base: bool = False) -> Iterator[list[Draw]]:
         """One list of draws per round, the same on every rank. `from_base` draws from the frozen base."""
@@ -131,7 +142,7 @@ class TrainerSampler:
         problems = [block.problem for block in blocks for _ in range(size)]
         prompts = [self.prompt_ids[problem] for problem in problems]
         images, fields = self._shown(problems)
-        completions, _ = self.trainer._generate_single_turn(prompts, images, fields, num_generations=size)
+        completions = generate(self.trainer, TokenizedPrompts(prompts, images, fields), size)
         texts = self.decode(completions, skip_special_tokens=True)
         slots = [(block.problem, block.start + i) for block in blocks for i in range(size)]
         return [
@@ -151,8 +162,8 @@ class TrainerSampler:
     def _pictures(self, problems: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
         """Of each problem its images, and of all together what the model takes them as."""
         prompts = {problem: with_pictures(self.prompts[problem]) for problem in set(problems)}
-        _, images, fields = self.trainer._tokenize_prompts([prompts[problem] for problem in problems])
-        return images, fields
+        _, images, fields = tokenize_prompts(self.trainer, [prompts[problem] for problem in problems])
+        return images or [], fields
 
     def _images(self, problem: int) -> list[Any]:
         messages: Any = with_pictures(self.prompts[problem])
@@ -164,7 +175,7 @@ class TrainerSampler:
         inputs, problems = self._score_inputs(local), [draw.problem for draw, _ in local]
         mask = inputs["mask"].float()
         batch_size = trainer.args.per_device_train_batch_size
-        with torch.no_grad(), disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
+        with torch.no_grad(), without_gradient_checkpointing(trainer):
             base_logps: Any = None
             if from_base or self.kl_to_base:
                 with self.base.scored() as base:
@@ -178,18 +189,8 @@ class TrainerSampler:
             draw.base_logprob = None if base_logps is None else float((base_logps[i] * mask[i]).sum())
 
     def _score_inputs(self, local: list[tuple[Draw, list[int]]]) -> dict[str, torch.Tensor]:
-        device = self.trainer.accelerator.device
-        prompts = [torch.tensor(self.prompt_ids[draw.problem]) for draw, _ in local]
-        completions = [torch.tensor(ids, dtype=torch.long) for _, ids in local]
-        prompt_ids = pad(prompts, padding_value=self.pad_token_id, padding_side="left")
-        prompt_mask = pad([torch.ones_like(p) for p in prompts], padding_value=0, padding_side="left")
-        completion_ids = pad(completions, padding_value=self.pad_token_id, padding_side="right")
-        completion_mask = pad([torch.ones_like(c) for c in completions], padding_value=0, padding_side="right")
-        return {
-            "input_ids": torch.cat([prompt_ids, completion_ids], dim=1).to(device),
-            "attention_mask": torch.cat([prompt_mask, completion_mask], dim=1).to(device),
-            "mask": completion_mask.to(device),
-        }
+        pairs = [(self.prompt_ids[draw.problem], ids) for draw, ids in local]
+        return scoring_inputs(pairs, self.pad_token_id, self.trainer.accelerator.device)
 
     def _logps(
         self, model: Any, inputs: dict[str, torch.Tensor], problems: Sequence[int], batch_size: int
@@ -207,16 +208,8 @@ class TrainerSampler:
     def _logps_of(
         self, model: Any, inputs: dict[str, torch.Tensor], batch_size: int, **pixels: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        logps, entropies, _ = self.trainer._get_per_token_logps_and_entropies(
-            model,
-            inputs["input_ids"],
-            inputs["attention_mask"],
-            inputs["mask"].size(1),
-            batch_size=batch_size,
-            compute_entropy=True,
-            **pixels,
-        )
-        return logps, entropies
+        rows = inputs["input_ids"], inputs["attention_mask"], inputs["mask"].size(1)
+        return token_logps(self.trainer, model, *rows, batch_size=batch_size, entropies=True, **pixels)
 
     def _pixels(self, problems: Sequence[int], rows: dict[str, torch.Tensor]) -> dict[str, Any]:
         """What scoring takes beside the tokens of rows that are scored in one piece."""
@@ -228,7 +221,43 @@ class TrainerSampler:
                 made[name] = torch.tensor([[*[0] * (width - new - len(ids)), *ids, *[0] * new] for ids in values])
             else:
                 made[name] = torch.as_tensor(np.array(values))
-        made = Trainer._prepare_inputs(self.trainer, made)
+        made = to_device(self.trainer, made)
         # In one piece: TRL would cut between sequences, and need not know where.
         tiles = [len(made["pixel_values"]), *[0] * (len(problems) - 1)]
         return {**made, "num_images": [len(shown) for shown in images], "num_tiles": tiles}
+
+
+def scoring_inputs(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]], pad_token_id: int, device: torch.device
+) -> dict[str, torch.Tensor]:
+    """Prompts, padded on the left, with completions, padded on the right; `mask` is of the completions alone."""
+    prompt_ids, prompt_mask = _padded([prompt for prompt, _ in pairs], pad_token_id, "left")
+    completion_ids, completion_mask = _padded([completion for _, completion in pairs], pad_token_id, "right")
+    inputs = {
+        "input_ids": torch.cat([prompt_ids, completion_ids], dim=1),
+        "attention_mask": torch.cat([prompt_mask, completion_mask], dim=1),
+        "mask": completion_mask,
+    }
+    return {name: values.to(device) for name, values in inputs.items()}
+
+
+def _padded(rows: Sequence[Sequence[int]], fill: int, side: str) -> tuple[torch.Tensor, torch.Tensor]:
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    masks = [torch.ones_like(tensor) for tensor in tensors]
+    return pad_sequence(tensors, True, fill, side), pad_sequence(masks, True, 0, side)
+
+
+@contextmanager
+def isolated_rng() -> Iterator[None]:
+    """The block may seed and draw random numbers; afterwards the random state is what it was before."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
+            if mps_state is not None:
+                torch.mps.set_rng_state(mps_state)

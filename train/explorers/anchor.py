@@ -27,10 +27,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import pad
 
 from offleash.callbacks.policy.frozen_base import frozen_base
+from offleash.callbacks.policy.sampler import scoring_inputs
+from offleash.callbacks.policy.trl_seam import (
+    text_tokenizer,
+    token_logps,
+    tokenize_prompts,
+    without_gradient_checkpointing,
+)
 from offleash.eval.errors import ConfigError
 from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import Explorer, Tokens
@@ -125,7 +130,7 @@ class Anchor(Explorer):
 
     def _rehearsals(self, chosen: list[Solved]) -> list[Rehearsal]:
         trainer = self.trainer
-        prompts, _, _ = trainer._tokenize_prompts([solved.problem.prompt for solved in chosen])
+        prompts = tokenize_prompts(trainer, [solved.problem.prompt for solved in chosen]).ids
         texts = [(prompt, text) for prompt, solved in zip(prompts, chosen, strict=True) for text in solved.completions]
         completions = completion_ids(trainer, [text for _, text in texts])
         return [Rehearsal(prompt, ids) for (prompt, _), ids in zip(texts, completions, strict=True)]
@@ -155,31 +160,12 @@ class Anchor(Explorer):
         return drawn[rank * size :][:size], sum(len(row.completion_ids) for row in drawn)
 
     def _inputs(self, rows: list[Rehearsal]) -> dict[str, torch.Tensor]:
-        prompts = [torch.tensor(row.prompt_ids) for row in rows]
-        completions = [torch.tensor(row.completion_ids) for row in rows]
-        fill = self.trainer._tokenizer.pad_token_id
-        prompt_ids, prompt_mask = _padded(prompts, fill, "left")
-        ids, mask = _padded(completions, fill, "right")
-        inputs = {
-            "input_ids": torch.cat([prompt_ids, ids], dim=1),
-            "attention_mask": torch.cat([prompt_mask, mask], dim=1),
-            "mask": mask,
-        }
-        return {name: value.to(self.trainer.accelerator.device) for name, value in inputs.items()}
+        return scoring_inputs(rows, text_tokenizer(self.trainer).pad_token_id, self.trainer.accelerator.device)
 
     def _logps(self, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        logps_bt: torch.Tensor = self.trainer._get_per_token_logps_and_entropies(
-            model, inputs["input_ids"], inputs["attention_mask"], inputs["mask"].size(1)
-        )[0]
-        return logps_bt
+        rows = inputs["input_ids"], inputs["attention_mask"], inputs["mask"].size(1)
+        return token_logps(self.trainer, model, *rows)[0]
 
     def _base_logps(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        trainer = self.trainer
-        checkpointing = disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs)
-        with torch.no_grad(), checkpointing, self.base.scored() as base:
+        with torch.no_grad(), without_gradient_checkpointing(self.trainer), self.base.scored() as base:
             return self._logps(base, inputs)
-
-
-def _padded(rows: list[torch.Tensor], fill: int, side: str) -> tuple[torch.Tensor, torch.Tensor]:
-    masks = [torch.ones_like(row) for row in rows]
-    return pad(rows, padding_value=fill, padding_side=side), pad(masks, padding_value=0, padding_side=side)

@@ -22,6 +22,7 @@ from offleash.callbacks.contamination import refuse_shared
 from offleash.callbacks.policy.pool import PoolFiller, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
+from offleash.callbacks.policy.trl_seam import text_tokenizer
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Problem, Task, Verdict
@@ -98,7 +99,7 @@ def completion_ids(trainer: Any, texts: Sequence[str]) -> list[list[int]]:
     """
     if not texts:
         return []
-    tokenizer = trainer._tokenizer
+    tokenizer = text_tokenizer(trainer)
     end = tokenizer.eos_token_id if tokenizer.eos_token_id in trainer.eos_token_ids else trainer.eos_token_ids[0]
     return [[*ids, end] for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from trl import GRPOConfig
 
+from offleash.callbacks.policy.trl_seam import micro_batch
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Tokens
 from offleash.train.explorers.checks import check_fraction, check_positive, updates_per_rollout
@@ -62,8 +63,7 @@ class ClipCov(Explorer):
     def _random(self, tokens: Tokens) -> torch.Tensor:
         """From a separate generator, so that the random numbers of training are unaffected."""
         trainer = self.trainer
-        micro_batch = trainer._step % trainer.args.gradient_accumulation_steps
-        words = (trainer.args.seed, tokens.step, micro_batch, trainer.accelerator.process_index)
+        words = (trainer.args.seed, tokens.step, micro_batch(trainer), trainer.accelerator.process_index)
         generator = torch.Generator().manual_seed(int.from_bytes(sha256(repr(words).encode()).digest()[:7], "big"))
         return torch.rand(tokens.logps_bt.shape, generator=generator).to(tokens.logps_bt.device)
 

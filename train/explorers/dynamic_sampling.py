@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 from trl import GRPOConfig
 
 from offleash.callbacks.guard import STOPPED
+from offleash.callbacks.policy.trl_seam import micro_batch, text_tokenizer
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explored, Explorer
@@ -94,9 +95,8 @@ class DynamicSampling(Explorer):
         """This rank's rows of another batch, None if the training problems are used up."""
         trainer = self.trainer
         ranks, generations = trainer.accelerator.num_processes, trainer.num_generations
-        # Several batches may be drawn within one step; `_step` alone counts from 0 again after a resume.
-        part = trainer._step % trainer.args.gradient_accumulation_steps
-        seed = (trainer.args.seed, trainer.state.global_step, part)
+        # Several batches may be drawn within one step.
+        seed = (trainer.args.seed, trainer.state.global_step, micro_batch(trainer))
         groups = count // generations
         chosen = further_rows(self.problem_ids, seen, seed, ranks * groups)
         if chosen is None:
@@ -111,7 +111,7 @@ class DynamicSampling(Explorer):
         self.batches, self.filled = len(batches), found.sum().item() / (ranks * groups)
         chosen = choose_groups([m[trainer.accelerator.process_index] for m in mixed], groups)
         parts = [rows_of(b, _rows(g, trainer.num_generations)) for b, g in zip(batches, chosen, strict=True) if g]
-        output = joined(parts, trainer._tokenizer.pad_token_id)
+        output = joined(parts, text_tokenizer(trainer).pad_token_id)
         mask = output["completion_mask"] * output.get("tool_mask", 1)
         output[ITEMS] = trainer.accelerator.gather(mask.sum()).sum()
         return output

@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 import torch
 from accelerate.utils import is_peft_model
 from safetensors.torch import load_file, save_file
-from trl import GRPOConfig
-from trl.trainer.callbacks import SyncRefModelCallback
+from trl import GRPOConfig, SyncRefModelCallback
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic

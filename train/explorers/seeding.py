@@ -27,6 +27,7 @@ import torch
 from trl import GRPOConfig
 
 from offleash.callbacks.policy.ranks import Ranks
+from offleash.callbacks.policy.trl_seam import train_sampler
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import derive_seed
@@ -136,7 +137,7 @@ def visited(trainer: Any, problems: Sequence[Problem]) -> list[Problem]:
 
     TRL's sampler shuffles with a generator of its own and repeats a generation batch for every micro-batch made of it.
     """
-    args, sampler = trainer.args, trainer._get_train_sampler()
+    args, sampler = trainer.args, train_sampler(trainer)
     steps = args.max_steps if args.max_steps > 0 else len(sampler)
     indices = set(islice(sampler, steps * args.gradient_accumulation_steps * args.generation_batch_size))
     ids = set(trainer.train_dataset.select(sorted(indices))["problem_id"])

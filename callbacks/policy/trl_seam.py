@@ -1,0 +1,398 @@
+"""Everything private of TRL and of transformers' Trainer that Offleash uses: when TRL changes, this file changes.
+
+Read against trl 1.15 and 1.16 and transformers 5.17; `make test-matrix` runs the tests of this file against each TRL.
+Private names of TRL appear in one other file only, `train/trainer.py`, which overrides some methods. vLLM's own
+internals are in `eval/engines/vllm_seam.py`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+from transformers import Trainer, TrainingArguments
+from transformers.integrations import TrackioCallback, WandbCallback
+from trl.models import prepare_deepspeed, prepare_fsdp
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer import utils
+
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.eval.engines import vllm_seam
+from offleash.eval.sampling import Sampling
+
+
+class TrainerInternals(PolicyTrainer, Protocol):
+    """The names of `trl.GRPOTrainer` that this file relies on beyond its public ones."""
+
+    generation_config: Any
+    generation_kwargs: dict[str, Any]
+    use_adaptive_entropy: bool
+    entropy_coef: float
+    _tokenizer: Any
+    _is_vlm: bool
+    _metrics: dict[str, dict[str, list[float]]]
+    _logs: dict[str, Any]
+    _step: int
+    _last_world_entropy: float
+
+    def save_model(self, output_dir: str, _internal_call: bool) -> None: ...
+    def _tokenize_prompts(self, prompts: list[Any]) -> "TokenizedPrompts": ...
+    def _generate_single_turn(
+        self, prompt_ids: list[list[int]], images: Any, multimodal_fields: dict[str, Any], num_generations: int
+    ) -> tuple[list[list[int]], Any]: ...
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]: ...
+    def _get_train_sampler(self) -> Any: ...
+    def _get_output_dir(self, trial: Any) -> str: ...
+
+
+class VllmInternals(TrainerInternals, Protocol):
+    """What a trainer with `use_vllm` has in addition."""
+
+    vllm_generation: Any
+    _last_loaded_step: int
+
+
+def _inside(trainer: PolicyTrainer) -> TrainerInternals:
+    return cast(TrainerInternals, trainer)
+
+
+def _generation(trainer: PolicyTrainer) -> Any:
+    """TRL's `VLLMGeneration`."""
+    return cast(VllmInternals, trainer).vllm_generation
+
+
+# Tokens
+
+
+class TokenizedPrompts(NamedTuple):
+    """One row per prompt; images and the processor's other fields only where prompts have images."""
+
+    ids: list[list[int]]
+    images: list[Any] | None
+    fields: dict[str, Any]
+
+
+def text_tokenizer(trainer: PolicyTrainer) -> Any:
+    """The tokenizer, also where `processing_class` is a processor. Relies on `_tokenizer`."""
+    return _inside(trainer)._tokenizer
+
+
+def takes_images(trainer: PolicyTrainer) -> bool:
+    """Whether the model is a vision-language one. Relies on `_is_vlm`."""
+    return _inside(trainer)._is_vlm
+
+
+def tokenize_prompts(trainer: PolicyTrainer, prompts: Sequence[Any]) -> TokenizedPrompts:
+    """Prompts as the trainer tokenizes them, chat template included.
+
+    Relies on `_tokenize_prompts` returning token ids, images and the processor's other fields.
+    """
+    return TokenizedPrompts(*_inside(trainer)._tokenize_prompts(list(prompts)))
+
+
+# Generation
+
+
+def generate(trainer: PolicyTrainer, prompts: TokenizedPrompts, num_generations: int) -> list[list[int]]:
+    """Completions of prompts that already stand `num_generations` times each, one after another.
+
+    Relies on `_generate_single_turn`: it serves transformers, colocated and served vLLM, copies weights to vLLM at a
+    new step, logs nothing, and takes the same number of prompts and calls on every rank.
+    """
+    completions, _ = _inside(trainer)._generate_single_turn(*prompts, num_generations=num_generations)
+    return completions
+
+
+@contextmanager
+def generating_with(trainer: PolicyTrainer, model: Any) -> Iterator[None]:
+    """Draw from another model inside the block.
+
+    Relies on generation reading `model` and `model_wrapped`, with vLLM `vllm_generation.model`, whose weights are
+    copied to the engine when `_last_loaded_step` is not the current step.
+    """
+    policy, wrapped = trainer.model, trainer.model_wrapped
+    _generate_from(trainer, model, model)
+    try:
+        yield
+    finally:
+        _generate_from(trainer, policy, wrapped)
+
+
+def _generate_from(trainer: PolicyTrainer, model: Any, wrapped: Any) -> None:
+    trainer.model, trainer.model_wrapped = model, wrapped
+    if trainer.use_vllm:
+        _generation(trainer).model = model
+        cast(VllmInternals, trainer)._last_loaded_step = -1
+
+
+@contextmanager
+def sampling_as(trainer: PolicyTrainer, sampling: Sampling) -> Iterator[None]:
+    """Sample with other settings inside the block.
+
+    Relies on TRL reading them from `generation_config` and `generation_kwargs` for transformers, from attributes of
+    `vllm_generation` for vLLM, at each call.
+    """
+    values = asdict(sampling)
+    del values["stop"]  # TRL's rollouts have no stop texts
+    if trainer.use_vllm:
+        holder = _generation(trainer)
+        values["max_completion_length"] = values.pop("max_new_tokens")
+    else:
+        holder, config, kwargs = trainer, _inside(trainer).generation_config, _inside(trainer).generation_kwargs
+        # min_p = 0 keeps everything; None spares transformers the warper
+        values |= {"min_p": sampling.min_p or None, "do_sample": True}
+        config = type(config)(**{**config.to_dict(), **values})
+        values = {"generation_config": config, "generation_kwargs": {**kwargs, **values}}
+    before = {name: getattr(holder, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(holder, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(holder, name, value)
+
+
+# Scoring
+
+
+def token_logps(
+    trainer: PolicyTrainer,
+    model: Any,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    completion_length: int,
+    *,
+    batch_size: int | None = None,
+    entropies: bool = False,
+    **pixels: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, T) log-probabilities of the last `completion_length` tokens at the training temperature, and entropies.
+
+    Relies on `_get_per_token_logps_and_entropies`; without `entropies` the second may be None.
+    """
+    logps, entropy, _ = _inside(trainer)._get_per_token_logps_and_entropies(
+        model,
+        input_ids,
+        attention_mask,
+        completion_length,
+        batch_size=batch_size,
+        compute_entropy=entropies,
+        **pixels,
+    )
+    return logps, entropy
+
+
+def without_gradient_checkpointing(trainer: PolicyTrainer) -> AbstractContextManager[None]:
+    """Inside the block forward passes of the policy are plain ones. Relies on `disable_gradient_checkpointing`."""
+    context: AbstractContextManager[None] = disable_gradient_checkpointing(
+        trainer.model, trainer.args.gradient_checkpointing_kwargs
+    )
+    return context
+
+
+@contextmanager
+def entropy_head(trainer: PolicyTrainer, model: Any) -> Iterator[None]:
+    """Inside the block `token_logps` of this model gives entropies too: TRL's reference has a head without them.
+
+    Relies on `add_fused_lm_head` replacing the model's `forward`.
+    """
+    forward = model.forward
+    _add_head(trainer, model, ("log_probs", "entropy"))
+    try:
+        yield
+    finally:
+        model.forward = forward
+
+
+def _add_head(trainer: PolicyTrainer, model: Any, outputs: tuple[str, ...]) -> None:
+    cast_head = trainer.args.cast_lm_head_to_fp32
+    utils.add_fused_lm_head(model, temperature=trainer.temperature, cast_lm_head_to_fp32=cast_head, outputs=outputs)
+
+
+def load_reference(trainer: PolicyTrainer, source: str) -> Any:
+    """A frozen model loaded and prepared as TRL does with its KL reference.
+
+    Relies on `create_model_from_path`, `disable_dropout_in_model`, `add_fused_lm_head`, `prepare_deepspeed` and
+    `prepare_fsdp`, and on the config's `_attn_implementation`.
+    """
+    kwargs = dict(trainer.args.model_init_kwargs or {})
+    kwargs.setdefault("dtype", trainer.model.dtype)
+    kwargs.setdefault("attn_implementation", trainer.model.config._attn_implementation)
+    if trainer.accelerator.num_processes > 1:
+        kwargs["device_map"] = None
+    model = utils.create_model_from_path(source, **kwargs)
+    utils.disable_dropout_in_model(model)
+    _add_head(trainer, model, ("log_probs",))
+    if trainer.is_deepspeed_enabled:
+        return prepare_deepspeed(model, trainer.accelerator)
+    if trainer.is_fsdp_enabled:
+        return prepare_fsdp(model, trainer.accelerator)
+    return trainer.accelerator.prepare_model(model, evaluation_mode=True)
+
+
+def model_id(model: Any) -> str:
+    """Where the model was loaded from: a folder or a hub id. Relies on `get_config_model_id`."""
+    return str(utils.get_config_model_id(model.config))
+
+
+def to_device(trainer: PolicyTrainer, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Tensors on the trainer's device, in the dtype that DeepSpeed asks for.
+
+    Relies on the Trainer's own `_prepare_inputs`, not on TRL's, which draws rollouts.
+    """
+    moved: dict[str, Any] = Trainer._prepare_inputs(trainer, inputs)
+    return moved
+
+
+def nanstd(values: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+    """The standard deviation by which TRL divides advantages. Relies on `trl.trainer.utils.nanstd`."""
+    deviation: torch.Tensor = utils.nanstd(values, dim=dim, keepdim=keepdim)
+    return deviation
+
+
+# The run
+
+
+def train_metrics(trainer: PolicyTrainer) -> dict[str, list[float]]:
+    """What is averaged and logged at the next logging step. Relies on `_metrics["train"]`, a dictionary of lists."""
+    return _inside(trainer)._metrics["train"]
+
+
+def latest_rollouts(trainer: PolicyTrainer) -> tuple[list[Any], list[Any]]:
+    """Prompts and completions of all ranks, group by group. Relies on `_logs`, which TRL keeps for its own log."""
+    logs = _inside(trainer)._logs
+    return list(logs["prompt"]), list(logs["completion"])
+
+
+def micro_batch(trainer: PolicyTrainer) -> int:
+    """Which micro-batch of the optimizer step this is. Relies on `_step`, which restarts at 0 when a run resumes."""
+    return int(_inside(trainer)._step % trainer.args.gradient_accumulation_steps)
+
+
+def train_sampler(trainer: PolicyTrainer) -> Any:
+    """Dataset rows in the order of training, each as often as it is drawn. Relies on `_get_train_sampler`."""
+    return _inside(trainer)._get_train_sampler()
+
+
+def save_model(trainer: PolicyTrainer, folder: Path) -> None:
+    """Save the weights without a push of the run's folder. Relies on `save_model(_internal_call=True)`."""
+    _inside(trainer).save_model(str(folder), _internal_call=True)
+
+
+def checkpoint_folder(trainer: PolicyTrainer, trial: Any) -> Path:
+    """Where `_save_checkpoint` writes. Relies on `_get_output_dir` and the folder's name."""
+    return Path(_inside(trainer)._get_output_dir(trial=trial)) / f"checkpoint-{trainer.state.global_step}"
+
+
+def entropy_controller(trainer: PolicyTrainer) -> dict[str, float] | None:
+    """The state of TRL's adaptive entropy bonus, as its `entropy_ctrl_state.json` has it. None without the bonus."""
+    inside = _inside(trainer)
+    if not inside.use_adaptive_entropy:
+        return None
+    return {"entropy_coef": inside.entropy_coef, "last_world_entropy": inside._last_world_entropy}
+
+
+def unsaved_weights(model: Any) -> set[str]:
+    """Weights that a checkpoint need not have. Relies on `all_tied_weights_keys` and `_keys_to_ignore_on_save`."""
+    return {*model.all_tied_weights_keys, *(model._keys_to_ignore_on_save or ())}
+
+
+def set_device(training: TrainingArguments, device: torch.device) -> None:
+    """Relies on `device` being cached in `_setup_devices`."""
+    training.__dict__["_setup_devices"] = device
+
+
+def log_to_wandb(callback: WandbCallback, values: Mapping[str, float]) -> None:
+    """Relies on the callback's `_wandb`, the module, None if it is not installed."""
+    if callback._wandb is not None and callback._wandb.run is not None:
+        callback._wandb.log(dict(values))
+
+
+def log_to_trackio(callback: TrackioCallback, values: Mapping[str, float]) -> None:
+    """Relies on the callback's `_trackio`, the module."""
+    callback._trackio.log(dict(values))
+
+
+# vLLM as TRL holds it
+
+
+def set_engine_options(**options: Any) -> None:
+    """Give the engine that TRL will build these options. Relies on `LLM` in `trl.generation.vllm_generation`."""
+    from trl.generation import vllm_generation
+
+    vllm_generation.LLM = partial(vllm_seam.import_vllm("use_vllm").LLM, **options)
+
+
+def add_request_options(trainer: PolicyTrainer, **options: Any) -> None:
+    """Of every rollout; what the recipe sets goes first. Relies on `vllm_generation.generation_kwargs`."""
+    generation = _generation(trainer)
+    generation.generation_kwargs = {**options, **generation.generation_kwargs}
+
+
+def is_server(trainer: PolicyTrainer) -> bool:
+    """Whether vLLM runs in a server, not in the trainer's process. Relies on `vllm_generation.mode`."""
+    return bool(_generation(trainer).mode == "server")
+
+
+def before_generate(trainer: PolicyTrainer, check: Callable[[bool], None]) -> None:
+    """Call `check` before each draw of vLLM, with True if weights were just copied to an engine in sleep mode.
+
+    Relies on `vllm_generation.generate` copying weights itself only while `_llm_weights_sleeping`.
+    """
+    generation = _generation(trainer)
+    draw = generation.generate
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        asleep = generation.mode == "colocate" and generation._llm_weights_sleeping
+        if asleep:
+            generation.sync_weights()
+        check(asleep)
+        return draw(*args, **kwargs)
+
+    generation.generate = checked
+
+
+def wrap_requests(trainer: PolicyTrainer, send: Callable[[str, Callable[[], Any]], Any]) -> None:
+    """Make requests to vLLM's server by `send(base_url, request)`; main process only. Relies on `VLLMClient._post`."""
+    client = _generation(trainer).vllm_client
+    post = client._post
+    client._post = lambda url, **kwargs: send(client.base_url, lambda: post(url, **kwargs))
+
+
+def engine_logps(trainer: PolicyTrainer, sequences: Sequence[Sequence[int]]) -> list[float]:
+    """vLLM's log-probability of each token but the first of each sequence, at temperature 1.
+
+    Relies on `vllm_generation.llm` and `enable_sleep_mode`, on a server on `vllm_client` and its `_post`.
+    """
+    generation = _generation(trainer)
+    if not is_server(trainer):
+        if generation.enable_sleep_mode:
+            generation.llm.wake_up(tags=["kv_cache"])
+        return vllm_seam.prompt_logps(generation.llm, sequences)
+    client = generation.vllm_client
+    body = {"model": client.model, "prompt": [list(ids) for ids in sequences], **vllm_seam.SCORING}
+    choices = client._post(f"{client.base_url}/v1/completions", json=body)["choices"]
+    return [
+        row[str(token)]["logprob"]
+        for choice, ids in zip(choices, sequences, strict=True)
+        for row, token in zip(choice["prompt_logprobs"][1:], ids[1:], strict=True)
+    ]
+
+
+def engine_dtype(trainer: PolicyTrainer) -> str:
+    """Relies on `vllm_generation.llm`, on a server on `vllm_client.get_server_info`."""
+    generation = _generation(trainer)
+    if is_server(trainer):
+        dtype = generation.vllm_client.get_server_info()["model_config"]["dtype"]
+    else:
+        dtype = vllm_seam.model_dtype(generation.llm)
+    return str(dtype).removeprefix("torch.")
+
+
+def shut_down_engine(trainer: PolicyTrainer) -> None:
+    """End a colocated engine. Relies on `vllm_generation.llm`."""
+    vllm_seam.shut_down(_generation(trainer).llm)
