@@ -132,9 +132,8 @@ def main() -> None:
     logging.getLogger("math_verify").setLevel(logging.ERROR)
 
     problems, drawn, entropies = draw(random.Random(args.seed), args.problems, args.k)
-    rows = [{"id": problem.id, "problem": "", "answer": problem.gold} for problem in problems]
     verifier = MathVerifier(workers=args.workers)
-    task = MathAnswers("bench", rows, verifier=verifier)
+    task = MathAnswers("bench", problems, verifier=verifier)
     flat_problems = [problem for problem in task.problems for _ in range(args.k)]
     flat = [text for completions in drawn for text in completions]
     started = time.perf_counter()

@@ -119,9 +119,9 @@ def _image_size(part: Part) -> str:
 
 
 def check(task: Any) -> int:
-    from offleash.eval.verify.golds import check_golds
+    from offleash.eval.verify.health import bad_golds
 
-    faults = check_golds(task)
+    faults = bad_golds(task)
     for problem_id, reason in faults:
         print(f"{problem_id}: {reason}")
     print(f"{task.name}: {len(task.problems) - len(faults)} of {len(task.problems)} gold answers verify")

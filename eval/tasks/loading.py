@@ -23,6 +23,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Task
 
 Row = Mapping[str, Any]
+Pairs = list[tuple[Problem, Row]]
 Field = str | Callable[[Row], str]
 Kind = Literal["math", "choice", "exact", "judge", "code"]
 BOXED = "Reason step by step, and put your final answer within \\boxed{}."
@@ -37,7 +38,7 @@ class Benchmark:
 
     `question` and `gold` name a column, or make the text from the row; `columns` are those that such functions read.
     Without an `id` column a problem is known by a hash of its content. `keep` says which rows belong, `sample` how many
-    of them are drawn uniformly (0: all), `tests` what a program must pass (the fields of `code_answers.Tests`).
+    of them are drawn uniformly (0: all), `tests` what a program must pass (the fields of `code_tasks.Tests`).
     """
 
     name: str
@@ -94,13 +95,35 @@ class Benchmark:
         pairs = choose(pairs, self.name, ids, limit, self.sample if sample is None else sample, seed)
         if not pairs:
             raise ConfigError(f"task {self.name!r}: no problem in {where} belongs to it")
-        from offleash.eval.tasks.kinds import build  # the verifiers, which the table does not need
 
-        def make(chosen: list[tuple[Problem, Row]]) -> Task:
+        def make(chosen: Pairs) -> Task:
             judge = {"url": judge_url, "model": judge_model, "cache": judge_cache}
-            return build(self, chosen, thinking, workers, allow_unconfined, judge)
+            return self.task_of(chosen, thinking, workers, allow_unconfined, judge)
 
         return checked(make, pairs, golds)
+
+    def task_of(
+        self, pairs: Pairs, thinking: bool, workers: int, allow_unconfined: bool, judge: Mapping[str, str | Path]
+    ) -> Task:
+        """The problems with the verifier of their kind. Verifiers are imported here: the table does not need them."""
+        from offleash.eval.tasks.code_tasks import CodeAnswers, Tests
+        from offleash.eval.tasks.math_tasks import NUMBER_STEPS, MathAnswers
+        from offleash.eval.tasks.text_tasks import JudgedAnswers, TextAnswers, judge_of
+        from offleash.eval.verify.extract import MATH_STEPS
+
+        name, problems = self.name, [problem for problem, _ in pairs]
+        if self.kind == "code":
+            assert self.tests is not None, f"{name} is code without tests"
+            tests = {problem.id: Tests(**self.tests(row)) for problem, row in pairs}
+            return CodeAnswers(
+                name, problems, tests, thinking=thinking, workers=workers, allow_unconfined=allow_unconfined
+            )
+        if self.kind == "exact":
+            return TextAnswers(name, problems, thinking=thinking)
+        if self.kind == "judge":
+            return JudgedAnswers(name, problems, judge_of(judge), thinking=thinking)
+        steps = NUMBER_STEPS if self.last_number else MATH_STEPS
+        return MathAnswers(name, problems, steps=steps, thinking=thinking, tolerance=self.tolerance)
 
     def problems_of(self, rows: Iterable[Row], where: str) -> Iterator[tuple[Problem, Row]]:
         """Each problem with its row. Rows that do not belong are left out; a missing column is one clear error."""
@@ -108,7 +131,7 @@ class Benchmark:
         for number, row in enumerate(rows, 1):
             plain = self.is_plain(row)
             if not plain:
-                self.require(row, f"row {number} of {where}")
+                self.check_columns(row, f"row {number} of {where}")
                 if self.keep is not None and not self.keep(row):
                     continue
             problem = self.plain_problem(row) if plain else self.problem(row)
@@ -123,7 +146,7 @@ class Benchmark:
         named = [field for field in (self.id, self.question, self.gold, self.image, self.choices) if field]
         return tuple(dict.fromkeys([*(field for field in named if isinstance(field, str)), *self.columns]))
 
-    def require(self, row: Row, where: str) -> None:
+    def check_columns(self, row: Row, where: str) -> None:
         if missing := [column for column in self.needed if column not in row]:
             raise ConfigError(
                 f"task {self.name!r}: {where} has no column {', '.join(map(repr, missing))}; it has "
@@ -162,15 +185,15 @@ class Benchmark:
         return {"benchmark": self.name, "domain": self.domain, "question": question, **choices, **kept}
 
 
-def checked(make: Callable[[list[tuple[Problem, Row]]], Task], pairs: list[tuple[Problem, Row]], golds: str) -> Task:
-    """The task of these problems, its golds treated as asked for. Programs are not run here: `check_golds` does."""
-    from offleash.eval.verify.golds import check_golds
+def checked(make: Callable[[Pairs], Task], pairs: Pairs, golds: str) -> Task:
+    """The task of these problems, its golds treated as asked for. Programs are not run here: `bad_golds` does."""
+    from offleash.eval.verify.health import bad_golds
 
     task = make(pairs)
     if golds == "unchecked":
         return task
     quick = getattr(task, "quick_faults", None)
-    faults = quick() if quick is not None else check_golds(task)
+    faults = quick() if quick is not None else bad_golds(task)
     if not faults:
         return task
     listed = "; ".join(f"{problem_id}: {reason}" for problem_id, reason in faults[:SHOWN])
@@ -186,13 +209,13 @@ def checked(make: Callable[[list[tuple[Problem, Row]]], Task], pairs: list[tuple
 
 
 def choose(
-    pairs: list[tuple[Problem, Row]],
+    pairs: Pairs,
     name: str,
     ids: Sequence[str] | str | None,
     limit: int | None,
     sample: int,
     seed: int,
-) -> list[tuple[Problem, Row]]:
+) -> Pairs:
     """In the dataset's order: the problems named, or a uniform sample, of which the first `limit`.
 
     A sample takes the smallest hashes of (seed, id): it does not depend on the order of the rows.

@@ -1,25 +1,30 @@
-"""Problems whose answer is a number or a formula (GSM8K, MATH, AIME): given as rows, answered in a box, judged by
-value.
+"""Problems whose answer is a number or a formula (GSM8K, MATH, AIME), judged by value.
+
+A problem's metadata may say more. With `choices` the gold is a letter, and an answer that spells an option out counts
+as its letter. With `precision` an answer is rounded to that many decimals first, as MathVista does. A task with a
+`tolerance` accepts a number that close to the gold, relative to it, as SciBench does (0.05).
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from fractions import Fraction
 from importlib.metadata import version
-from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract, final_phrase, last_number
-from offleash.eval.verify.math_answers.answers import answer_class
+from offleash.eval.verify.math_answers.answers import answer_class, compare
 from offleash.eval.verify.math_answers.mathematics import Judgement, MathVerifier
+from offleash.eval.verify.math_answers.normalise import normalise, unwrap_text
+from offleash.eval.verify.math_answers.shapes import understand
 
-INSTRUCTION = "Reason step by step, and put your final answer within \\boxed{}."
 NUMBER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("last_number", last_number))
-VERDICTS = "1"  # changes with any change that could change a verdict
+LETTERS = "ABCDEFGHIJ"
+VERDICTS, VALUES = "1", "1"  # change with any change that could change a verdict
 
 
 class MathAnswers:
-    """A task made of rows {id, problem, answer}; further fields go to `meta`.
+    """A task made of problems whose prompts are ready.
 
     `steps` is the extraction cascade: boxes and answer tags by default, `NUMBER_STEPS` for tasks such as GSM8K whose
     models answer in prose. `thinking` says that the chat template opens a think block itself.
@@ -28,61 +33,108 @@ class MathAnswers:
     def __init__(
         self,
         name: str,
-        rows: Iterable[Mapping[str, Any]],
+        problems: Sequence[Problem],
         *,
-        instruction: str = INSTRUCTION,
-        chat: bool = True,
         steps: Sequence[Step] = MATH_STEPS,
         thinking: bool = False,
+        tolerance: float = 0.0,
         verifier: MathVerifier | None = None,
     ) -> None:
         self.name = name
-        self.problems: Sequence[Problem] = [problem_of(row, instruction, chat) for row in rows]
-        ids = [problem.id for problem in self.problems]
-        if len(set(ids)) != len(ids):
-            raise ConfigError(
-                f"task {name!r} has repeated problem ids, such as {next(i for i in ids if ids.count(i) > 1)!r}"
-            )
-        self.steps, self.thinking = tuple(steps), thinking
+        self.problems: Sequence[Problem] = list(problems)
+        ids = [problem.id for problem in problems]
+        if len(set(ids)) < len(ids):
+            raise ConfigError(f"task {name!r} has duplicated problem ids, such as {max(ids, key=ids.count)!r}")
+        self.steps, self.thinking, self.tolerance = tuple(steps), thinking, Fraction(str(tolerance))
         self.verifier = verifier or MathVerifier()
         cascade = ",".join(step for step, _ in self.steps)
-        library = version("math-verify")
-        self.version = f"math-{VERDICTS}-{library}-{hashlib.sha256(f'{cascade}|{thinking}'.encode()).hexdigest()[:8]}"
+        extraction, values = _short_hash(f"{cascade}|{thinking}"), _short_hash(f"{VALUES}|{tolerance}")
+        self.version = f"math-{VERDICTS}-{version('math-verify')}-{extraction}-value-{values}"
 
     def verify(
         self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
     ) -> list[Verdict]:
         cut = [False] * len(completions) if truncated is None else truncated
         found = [extract(completion, self.steps, opened=self.thinking) for completion in completions]
+        found = [canonical(problem, one) for problem, one in zip(problems, found, strict=True)]
         answered = [index for index, one in enumerate(found) if one.answer is not None]
         judged = self.verifier.judge(
             [problems[index].gold for index in answered], [found[index].answer or "" for index in answered]
         )
-        judgements: dict[int, Judgement] = dict(zip(answered, judged, strict=True))
-        return [verdict_of(one, judgements.get(index), bool(cut[index])) for index, one in enumerate(found)]
+        judgements = dict(zip(answered, judged, strict=True))
+        verdicts = [_verdict(one, judgements.get(index), bool(cut[index])) for index, one in enumerate(found)]
+        if not self.tolerance:
+            return verdicts
+        return [self._near(*one) for one in zip(problems, found, verdicts, strict=True)]
 
     def correct_answers(self, problem: Problem) -> tuple[str, ...]:
         return (answer_class(problem.gold),)
 
     def gold_faults(self) -> list[tuple[str, str]]:
         bad = self.verifier.unreadable(problem.gold for problem in self.problems)
-        return [(p.id, f"gold {p.gold[:60]!r} {bad[p.gold]}") for p in self.problems if p.gold in bad]
+        faults = [(p.id, f"gold {p.gold[:60]!r} {bad[p.gold]}") for p in self.problems if p.gold in bad]
+        strange = [p for p in self.problems if p.gold not in bad and "choices" in p.meta and not names_a_choice(p)]
+        return faults + [(p.id, f"gold {p.gold[:60]!r} is none of {len(p.meta['choices'])} options") for p in strange]
 
     def gold_completion(self, problem: Problem) -> str:
         return f"\\boxed{{{problem.gold}}}"
 
+    def _near(self, problem: Problem, found: Found, verdict: Verdict) -> Verdict:
+        """The verdict, made correct if the answer is a number within the tolerance."""
+        if verdict.correct or found.answer is None:
+            return verdict
+        gold, answer = value_of(problem.gold), value_of(found.answer)
+        if gold is None or answer is None or abs(answer - gold) > self.tolerance * abs(gold):
+            return verdict
+        return Verdict(answer_class(problem.gold), True, "ok", found.step)
 
-def verdict_of(found: Found, judgement: Judgement | None, truncated: bool) -> Verdict:
+
+def _verdict(found: Found, judgement: Judgement | None, truncated: bool) -> Verdict:
     if judgement is None:
         return Verdict(None, False, "truncated" if truncated else "no_answer")
     return Verdict(judgement.answer, judgement.correct, judgement.status, found.step)
 
 
-def problem_of(row: Mapping[str, Any], instruction: str, chat: bool) -> Problem:
-    missing = [field for field in ("id", "problem", "answer") if row.get(field) is None]
-    if missing:
-        raise ConfigError(f"a row lacks {', '.join(missing)}: {dict(row)!r:.200}")
-    text = f"{row['problem']}\n\n{instruction}" if instruction else str(row["problem"])
-    meta = {key: value for key, value in row.items() if key not in ("id", "problem", "answer")}
-    prompt: str | list[dict[str, Any]] = [{"role": "user", "content": text}] if chat else text
-    return Problem(str(row["id"]), prompt, str(row["answer"]), meta)
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def names_a_choice(problem: Problem) -> bool:
+    return len(problem.gold) == 1 and problem.gold in LETTERS[: len(problem.meta["choices"])]
+
+
+def canonical(problem: Problem, found: Found) -> Found:
+    """The answer as its gold is written: the letter of an option, or so many decimals."""
+    if found.answer is None:
+        return found
+    if "choices" in problem.meta:
+        letter = letter_of(found.answer, problem.meta["choices"])
+        return found if letter is None else Found(letter, found.step)
+    places = problem.meta.get("precision")
+    value = value_of(found.answer) if places is not None else None
+    return found if value is None else Found(decimal(value, int(places or 0)), found.step)
+
+
+def letter_of(answer: str, choices: Sequence[str]) -> str | None:
+    """The letter of the option that an answer spells out; None if it names a letter itself, or no single option."""
+    text = unwrap_text(normalise(answer))
+    if len(text.strip("(). ")) == 1 and text.strip("(). ").upper() in LETTERS[: len(choices)]:
+        return None
+    same = [index for index, choice in enumerate(choices) if unwrap_text(normalise(choice)) == text]
+    same = same or [index for index, choice in enumerate(choices) if compare(choice, answer)]
+    return LETTERS[same[0]] if len(same) == 1 and same[0] < len(LETTERS) else None
+
+
+def value_of(text: str) -> Fraction | None:
+    """The real number a text stands for, units and names aside; None if it is no number."""
+    reading = understand(text).reading
+    return None if reading is None else reading.value
+
+
+def decimal(value: Fraction, places: int) -> str:
+    """Written with that many decimals, exactly."""
+    scaled = round(value * 10**places)
+    if places <= 0:
+        return str(scaled)
+    digits = str(abs(scaled)).rjust(places + 1, "0")
+    return f"{'-' if scaled < 0 else ''}{digits[:-places]}.{digits[-places:]}"

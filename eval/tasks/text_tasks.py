@@ -6,8 +6,9 @@ its candidates is. The rules follow LiveBench's scorers; think blocks are left o
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
@@ -127,6 +128,15 @@ ANSWER_STEPS: tuple[Step, ...] = (
     ("phrase", final_phrase),
     ("whole", rest),
 )
+
+
+def judge_of(judge: Mapping[str, str | Path]) -> Judge | None:
+    """None without a url: the problems can be sampled, and judged later."""
+    if not judge["url"]:
+        return None
+    if not judge["model"]:
+        raise ConfigError("a judge needs judge_model, the name its server knows it by")
+    return Judge(str(judge["url"]), str(judge["model"]), Path(judge["cache"]))
 
 
 class JudgedAnswers:

@@ -1,6 +1,5 @@
 """Is this completion correct, and what did it answer. Model output is hostile input.
 
-Read in this order: `extract` (where the answer is), `answers` on `expressions` and `normalise` (what it says),
-`mathematics` (the verdict), `workers` and `sandbox` (how dangerous verdicts are computed), `programs`, `judge`;
-`golds` before a run and `failures` during it.
+Read in this order: `extract` (where the answer is), `math_answers` (what it says and whether it equals the gold),
+`sandbox` (how dangerous verdicts are computed), `judge`; `health` checks golds before a run and failures during it.
 """

@@ -1,11 +1,14 @@
-"""How often the verifier itself failed, and when that is too often to believe a number."""
+"""Whether the verifier can be trusted: gold answers before a run, its own failures during it.
+
+A gold that cannot be verified against itself makes every sample wrong, or right.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from offleash.eval.errors import VerifyError
-from offleash.eval.problem import Verdict
+from offleash.eval.problem import Task, Verdict
 
 FEW = 8
 
@@ -51,3 +54,26 @@ class Failures:
                 "trusted. Look at the slow or failing answers, raise the deadline, or start the judge again (the "
                 "limit: Failures(limit=...))."
             )
+
+
+def bad_golds(task: Task) -> list[tuple[str, str]]:
+    """(problem id, reason) of every gold that cannot be used.
+
+    A task may have `gold_faults()`, which says so itself, or `gold_completion(problem)`, a completion that must be
+    judged correct (None where the problem states no solution). A task with neither cannot be checked: TypeError.
+    """
+    faults = getattr(task, "gold_faults", None)
+    found: list[tuple[str, str]] = list(faults()) if faults is not None else []
+    completion_of = getattr(task, "gold_completion", None)
+    if completion_of is None:
+        if faults is None:
+            raise TypeError(f"task {task.name!r} has neither gold_faults nor gold_completion")
+        return found
+    bad = {problem_id for problem_id, _ in found}
+    written = [(problem, completion_of(problem)) for problem in task.problems if problem.id not in bad]
+    checked = [(problem, completion) for problem, completion in written if completion is not None]
+    verdicts = task.verify([problem for problem, _ in checked], [completion for _, completion in checked])
+    for (problem, _), verdict in zip(checked, verdicts, strict=True):
+        if not (verdict.correct and verdict.status == "ok"):
+            found.append((problem.id, f"gold {problem.gold[:60]!r} is not judged correct (status {verdict.status})"))
+    return found

@@ -24,7 +24,7 @@ from offleash.eval.images import has_images, with_pictures, without_images
 from offleash.eval.problem import Task, chat_text
 from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.loading import Benchmark
-from offleash.eval.verify.golds import check_golds
+from offleash.eval.verify.health import bad_golds
 from offleash.train.explorers import load_explorers
 from offleash.train.forecast.cost import EFFICIENCY, TRAFFIC, Lengths
 from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, Machines, forecast
@@ -155,7 +155,7 @@ def _check_golds(name: str, task: Task) -> None:
     if isinstance(TASKS.get(name), Benchmark):
         return
     try:
-        faults = check_golds(task)
+        faults = bad_golds(task)
     except TypeError:  # nothing to verify: such a task makes its answers itself
         return
     if faults:

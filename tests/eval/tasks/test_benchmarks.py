@@ -20,9 +20,9 @@ from offleash.eval.problem import Problem
 from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.code_tasks import decode_cases, program_in
+from offleash.eval.tasks.math_tasks import decimal, value_of
 from offleash.eval.tasks.text_tasks import JudgedAnswers
-from offleash.eval.tasks.value_answers import decimal, value_of
-from offleash.eval.verify.golds import check_golds
+from offleash.eval.verify.health import bad_golds
 from offleash.eval.verify.judge import Judge
 from offleash.eval.verify.sandbox import sandbox
 
@@ -289,7 +289,7 @@ def test_gold_scores_one_and_a_wrong_answer_zero(name: str, tmp_path: Path, judg
     task = load_task(name, path=parquet(tmp_path, rows), golds="refuse", **extra)
     problems = list(task.problems)
     assert len(problems) == len(replies)
-    assert check_golds(task) == []
+    assert bad_golds(task) == []
     right = task.verify(problems, [good for good, _ in replies])
     wrong = task.verify(problems, [bad for _, bad in replies])
     assert [(v.correct, v.status) for v in right] == [(True, "ok")] * len(problems)
@@ -474,7 +474,7 @@ def test_tests_that_cannot_be_decoded_are_faults(tmp_path: Path) -> None:
         load_task("livecodebench-v5", path=parquet(tmp_path, [spoilt]), golds="refuse")
     hidden = {**contest("abc", "2024-09-01"), "private_test_cases": "AAAA"}
     task = load_task("livecodebench-v5", path=parquet(tmp_path, [hidden]), golds="refuse")
-    assert [one for one, _ in check_golds(task)] == ["livecodebench-v5/abc"]
+    assert [one for one, _ in bad_golds(task)] == ["livecodebench-v5/abc"]
 
 
 class Planted:
@@ -528,7 +528,7 @@ def test_gym_tasks_have_names_and_levels() -> None:
     assert (easy.name, hard.name) == ("gym/chain_sum", "gym/chain_sum/hard")
     assert len(hard.problems) == 2
     assert len(hard.problems[0].gold) > 3
-    assert check_golds(hard) == []
+    assert bad_golds(hard) == []
     named = load_task("gym/graph_color_vertex15", size=2, ids="graph_color/45/1")
     assert [p.id for p in named.problems] == ["graph_color/45/1"]
     with pytest.raises(ConfigError, match="level is easy or hard"):

@@ -7,7 +7,7 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks.gym_tasks import GUESSABLE, REFUSED, Gym
-from offleash.eval.verify.golds import check_golds
+from offleash.eval.verify.health import bad_golds
 
 KINDS = [
     ("chain_sum", {"min_terms": 2, "max_terms": 2}),
@@ -43,7 +43,7 @@ def verdicts(task: Gym, answer: str) -> list[tuple[bool, str]]:
 @pytest.mark.parametrize("name", [name for name, _ in KINDS])
 def test_gold_scores_and_junk_does_not(tasks: dict[str, Gym], name: str) -> None:
     task = tasks[name]
-    assert check_golds(task) == []
+    assert bad_golds(task) == []
     for junk in ("The answer is 17", "junk", "[]", "{}", "0", "\x00🙂"):
         assert verdicts(task, junk) == [(False, "ok")] * 4, junk
 

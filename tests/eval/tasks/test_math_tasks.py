@@ -1,21 +1,19 @@
-"""Math problems given as rows: verdicts, statuses, and what they are called."""
+"""Math problems: verdicts, statuses, and what they are called."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.problem import Problem
 from offleash.eval.tasks.math_tasks import NUMBER_STEPS, MathAnswers
 
-ROWS = [
-    {"id": "a", "problem": "1+1?", "answer": "2", "level": 3},
-    {"id": "b", "problem": "half?", "answer": "\\frac{1}{2}"},
-]
+PROBLEMS = [Problem("a", "1+1?", "2", {"level": 3}), Problem("b", "half?", "\\frac{1}{2}")]
 
 
 @pytest.fixture
 def task() -> Iterator[MathAnswers]:
-    made = MathAnswers("small", ROWS)
+    made = MathAnswers("small", PROBLEMS)
     yield made
     made.verifier.close()
 
@@ -48,25 +46,22 @@ def test_classes_merge_spellings_and_right_answers_share_the_golds(task: MathAns
     assert [verdict.correct for verdict in verdicts] == [True] * 4 + [False] * 2
 
 
-def test_prompts_fields_and_version(task: MathAnswers) -> None:
-    assert task.problems[0].prompt[0]["role"] == "user"  # type: ignore[index]
-    assert "\\boxed" in task.problems[0].prompt[0]["content"]  # type: ignore[index]
-    assert task.problems[0].meta == {"level": 3}
-    plain = MathAnswers("small", ROWS, chat=False, instruction="")
-    assert plain.problems[0].prompt == "1+1?"
-    assert plain.version == task.version
-    assert MathAnswers("small", ROWS, steps=NUMBER_STEPS).version != task.version
+def test_the_version_depends_on_what_could_change_a_verdict(task: MathAnswers) -> None:
+    versions = [
+        MathAnswers("small", PROBLEMS, **settings).version  # type: ignore[arg-type]
+        for settings in ({}, {"steps": NUMBER_STEPS}, {"thinking": True}, {"tolerance": 0.05})
+    ]
+    assert versions[0] == task.version
+    assert len(set(versions)) == 4
 
 
 def test_prose_is_read_only_when_asked(task: MathAnswers) -> None:
-    loose = MathAnswers("small", ROWS, steps=NUMBER_STEPS)
+    loose = MathAnswers("small", PROBLEMS, steps=NUMBER_STEPS)
     assert task.verify([task.problems[0]], ["The answer is 2."])[0].status == "no_answer"
     verdict = loose.verify([loose.problems[0]], ["The answer is 2."])[0]
     assert (verdict.correct, verdict.step) == (True, "phrase")
 
 
-def test_bad_rows_are_refused() -> None:
-    with pytest.raises(ConfigError, match="lacks answer"):
-        MathAnswers("bad", [{"id": "a", "problem": "?"}])
-    with pytest.raises(ConfigError, match="repeated problem ids"):
-        MathAnswers("bad", [ROWS[0], ROWS[0]])
+def test_duplicated_ids_are_named() -> None:
+    with pytest.raises(ConfigError, match="'a'"):
+        MathAnswers("bad", [PROBLEMS[1], PROBLEMS[0], PROBLEMS[0]])

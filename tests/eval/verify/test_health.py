@@ -1,12 +1,14 @@
-"""When the verifier has failed too often."""
+"""When the verifier cannot be trusted: bad gold answers, or too many failures of its own."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
 from offleash.eval.errors import VerifyError
-from offleash.eval.problem import Status, Verdict
-from offleash.eval.verify.health import Failures
+from offleash.eval.problem import Problem, Status, Verdict
+from offleash.eval.tasks.math_tasks import MathAnswers
+from offleash.eval.verify.health import Failures, bad_golds
 
 
 def verdicts(status: Status, count: int) -> list[Verdict]:
@@ -52,3 +54,54 @@ def test_what_the_model_fails_at_is_counted_and_never_stops_a_run() -> None:
 
 def test_no_verdicts_have_no_rates() -> None:
     assert all(math.isnan(rate) for rate in Failures().rates().values())
+
+
+# Gold answers are checked before anything is sampled
+
+
+def problems(*golds: str) -> list[Problem]:
+    return [Problem(f"p{i}", "?", gold) for i, gold in enumerate(golds)]
+
+
+def test_good_golds_pass() -> None:
+    task = MathAnswers("good", problems("5", "\\frac{1}{2}", "\\text{east}", "(1,2)", "x \\in [-2,7]", "50\\%"))
+    assert bad_golds(task) == []
+
+
+def test_bad_golds_are_listed() -> None:
+    task = MathAnswers("bad", problems("5", "\\frac{1}{", "", "7"))
+    found = bad_golds(task)
+    assert [problem_id for problem_id, _ in found] == ["p1", "p2"]
+    assert "empty" in found[1][1]
+    task.verifier.close()
+
+
+class Rejecting:
+    """A task that never accepts its own gold."""
+
+    name, version = "rejecting", "1"
+    problems = tuple(Problem(str(i), "?", "gold") for i in range(15))
+
+    def verify(
+        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
+    ) -> list[Verdict]:
+        return [Verdict("x", False, "ok")] * len(problems)
+
+    def correct_answers(self, problem: Problem) -> None:
+        return None
+
+    def gold_completion(self, problem: Problem) -> str | None:
+        return None if problem.id == "3" else problem.gold
+
+
+class Silent(Rejecting):
+    gold_completion = None  # type: ignore[assignment]
+
+
+def test_a_gold_must_be_judged_correct_and_a_problem_without_one_is_not_held_against_the_task() -> None:
+    assert len(bad_golds(Rejecting())) == 14
+
+
+def test_a_task_that_cannot_be_checked_says_so() -> None:
+    with pytest.raises(TypeError, match="neither gold_faults nor gold_completion"):
+        bad_golds(Silent())

@@ -5,6 +5,7 @@ import time
 import psutil
 import pytest
 
+from offleash.eval.problem import Problem
 from offleash.eval.tasks.math_tasks import NUMBER_STEPS, MathAnswers
 from offleash.eval.verify.math_answers.mathematics import MathVerifier
 
@@ -65,8 +66,8 @@ def test_a_single_answer_in_this_process_takes_no_time_to_speak_of() -> None:
 
 
 def test_whole_completions_of_torture(before: set[int]) -> None:
-    rows = [{"id": str(i), "problem": "?", "answer": gold} for i, gold in enumerate(GOLDS[:3])]
-    task = MathAnswers("torture", rows, steps=NUMBER_STEPS, verifier=MathVerifier(job_seconds=4))
+    problems = [Problem(str(i), "?", gold) for i, gold in enumerate(GOLDS[:3])]
+    task = MathAnswers("torture", problems, steps=NUMBER_STEPS, verifier=MathVerifier(job_seconds=4))
     completions = [wrapping % answer for answer in TORTURE for wrapping in WRAPPINGS]
     started = time.monotonic()
     verdicts = task.verify([task.problems[0]] * len(completions), completions)
