@@ -19,7 +19,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks.contamination import refuse_overlap
 from offleash.callbacks.metrics import base_tag, sample_metrics, support_metrics, token_entropy_tag
-from offleash.callbacks.policy.pool import PoolFiller, as_trained
+from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
@@ -77,7 +77,7 @@ class SupportCallback(TrainerCallback):
         self.sampling = as_trained(trainer, temperature, top_p, max_new_tokens)
         self.folder = Path(trainer.args.output_dir)
         self.base_pools = Path(base_pools) if base_pools else self.folder.parent / "base-pools"
-        self.filler = PoolFiller(
+        self.filler = PolicyPool(
             trainer,
             task,
             k=k,

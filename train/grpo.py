@@ -24,7 +24,7 @@ from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.checks import no_op_settings
-from offleash.train.images import are_pictured, hide_image_token, load_processor, refuse_text_only
+from offleash.train.images import all_have_images, check_takes_images, hide_image_token, load_processor
 from offleash.train.preflight.launch import check_frozen_models, check_launch
 from offleash.train.preflight.precision import check_precision, check_weight_dtype
 from offleash.train.preflight.recipe_checks import (
@@ -154,9 +154,9 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     """The trainer with a verifier as its reward, the explorers and the callbacks that the recipe asks for."""
     run, training, model = recipe
     train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
-    pictured, explorers = are_pictured(train_task, probe_task), load_explorers(run.explorers)
+    pictured, explorers = all_have_images(train_task, probe_task), load_explorers(run.explorers)
     if pictured:
-        refuse_text_only(explorers)
+        check_takes_images(explorers)
     dataset = training_dataset(train_task, pictured)
     refuse_overlap(dataset, probe_task)
     check_aligned_saves(recipe)

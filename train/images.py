@@ -19,7 +19,7 @@ MODEL_INPUTS = (
 """What TRL's batches hold of images, and its scoring takes (trl 1.16)."""
 
 
-def are_pictured(*tasks: Task) -> bool:
+def all_have_images(*tasks: Task) -> bool:
     """Whether the prompts hold images.
 
     ConfigError if only some of them do, which processors do not take together, or if one of them cannot be read.
@@ -56,7 +56,7 @@ def load_processor(model: ModelConfig, pictured: bool) -> PreTrainedTokenizerBas
     return found
 
 
-def refuse_text_only(explorers: Sequence[Explorer]) -> None:
+def check_takes_images(explorers: Sequence[Explorer]) -> None:
     for explorer in explorers:
         if explorer.text_only:
             raise ConfigError(

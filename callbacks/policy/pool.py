@@ -47,7 +47,7 @@ def as_trained(
     )
 
 
-class PoolFiller:
+class PolicyPool:
     """Draws `k` samples of each of the task's problems, in the given rounds, from the policy or from the base.
 
     The two `fill`s are collective: call them on every rank.

@@ -31,7 +31,7 @@ from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, Machines, 
 from offleash.train.forecast.hardware import GIB, GPUS, find_device
 from offleash.train.forecast.memory import Sharding
 from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
-from offleash.train.images import are_pictured, load_processor, refuse_text_only
+from offleash.train.images import all_have_images, check_takes_images, load_processor
 from offleash.train.preflight.precision import rounding_problem
 from offleash.train.preflight.recipe_checks import absent_packages, recipe_problems
 from offleash.train.recipe.config import Recipe, parse_recipe
@@ -139,8 +139,8 @@ def _tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:
         return None
     print(f"tasks     {len(train.problems):,} training and {len(probe.problems):,} probe problems")
     try:
-        if are_pictured(train, probe):
-            refuse_text_only(load_explorers(run.explorers))
+        if all_have_images(train, probe):
+            check_takes_images(load_explorers(run.explorers))
         for task in (train, probe):
             _check_golds(run.task, task)
         if run.monitor_every:

@@ -38,7 +38,7 @@ from offleash.callbacks.policy.trl_seam import (
 )
 from offleash.eval.errors import ConfigError
 from offleash.eval.sampling import derive_seed
-from offleash.train.explorers.base import Explorer, Tokens
+from offleash.train.explorers.base import Explorer, ExplorerTrainer, Tokens
 from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights
 from offleash.train.explorers.checks import check_fraction, check_positive
 
@@ -108,7 +108,7 @@ class Anchor(Explorer):
         self.weights = np.zeros(0)
         self.step, self.micro_batch = -1, 0
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: ExplorerTrainer) -> None:
         super().attach(trainer)
         self.base = frozen_base(trainer)
         trainer.add_callback(AtBegin(self.prepare))

@@ -28,10 +28,13 @@ the loss likewise all `token_advantages`. Extra losses add up. Only one may have
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from trl import GRPOConfig
+
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.eval.problem import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,18 @@ Explored = Callable[[list[Any]], tuple[dict[str, Any], Rollouts]]
 """Draws and scores: this rank's dataset rows -> TRL's batch with the explorers' advantages, all ranks' rollouts."""
 
 
+class Verifier(Protocol):
+    """The reward of the training problems."""
+
+    task: Task
+
+
+class ExplorerTrainer(PolicyTrainer, Protocol):
+    """What an explorer may use of its trainer: the public names of `trl.GRPOTrainer`, and the verifier."""
+
+    verifier: Verifier
+
+
 class Explorer:
     """The base class of exploration variants. It changes nothing by itself: the trajectory is that of stock TRL.
 
@@ -132,12 +147,12 @@ class Explorer:
     """Whether `advantages` computes them afresh from the true rewards. Only the first explorer with such a hook may."""
     text_only: ClassVar[bool] = False
     """Whether it puts batches together itself and knows of no images: refused where prompts hold some."""
-    trainer: Any = None
+    trainer: ExplorerTrainer
 
     def check(self, training: GRPOConfig) -> None:
         """Raise ConfigError for settings under which this would do nothing, or something else."""
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: ExplorerTrainer) -> None:
         """Once, when the trainer is built."""
         self.trainer = trainer
         self.check(trainer.args)

@@ -19,7 +19,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks import SupportCallback
 from offleash.callbacks.contamination import refuse_shared
-from offleash.callbacks.policy.pool import PoolFiller, as_trained
+from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trl_seam import text_tokenizer
@@ -27,6 +27,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Problem, Task, Verdict
 from offleash.eval.sampling import derive_seed
+from offleash.train.explorers.base import ExplorerTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def solved_by(problem: Problem, samples: Sequence[tuple[str, str | None]]) -> So
     return Solved(problem, tuple(text for text, _ in samples), tuple(answer for _, answer in samples))
 
 
-def base_solutions(trainer: Any, problems: Sequence[Problem], k: int, step: int) -> list[Solved]:
+def base_solutions(trainer: ExplorerTrainer, problems: Sequence[Problem], k: int, step: int) -> list[Solved]:
     """The problems that the base solves in k draws, on every rank. Collective; at `step` 0 the policy is the base."""
     folder, batch = Path(trainer.args.output_dir).parent / "base-pools", trainer.args.generation_batch_size
     if (monitor := _monitor(trainer)) is not None:
@@ -51,7 +52,7 @@ def base_solutions(trainer: Any, problems: Sequence[Problem], k: int, step: int)
         folder, batch = monitor.base_pools, monitor.batch_size * trainer.accelerator.num_processes
     task = _Part(trainer.verifier.task, problems)
     rounds = plan_rounds(len(problems), k, k, batch)
-    filler = PoolFiller(
+    filler = PolicyPool(
         trainer,
         task,
         k=k,
@@ -92,7 +93,7 @@ def unit_weights(answers: Sequence[Any]) -> np.ndarray:
     return weights / weights.sum()
 
 
-def completion_ids(trainer: Any, texts: Sequence[str]) -> list[list[int]]:
+def completion_ids(trainer: ExplorerTrainer, texts: Sequence[str]) -> list[list[int]]:
     """The texts as the trainer's tokenizer writes them, with an end token.
 
     A pool keeps text: a completion that was drawn in another split into tokens comes back in the tokenizer's own.
@@ -133,7 +134,7 @@ class _Part:
         return self._task.correct_answers(problem)
 
 
-def _monitor(trainer: Any) -> SupportCallback | None:
+def _monitor(trainer: ExplorerTrainer) -> SupportCallback | None:
     return next((cb for cb in trainer.callback_handler.callbacks if isinstance(cb, SupportCallback)), None)
 
 

@@ -23,7 +23,7 @@ from offleash.callbacks.guard import STOPPED
 from offleash.callbacks.policy.trl_seam import micro_batch, text_tokenizer
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
-from offleash.train.explorers.base import Explored, Explorer
+from offleash.train.explorers.base import Explored, Explorer, ExplorerTrainer
 from offleash.train.explorers.checks import check_positive, updates_per_rollout
 
 FILE = "dynamic_sampling.json"
@@ -66,7 +66,7 @@ class DynamicSampling(Explorer):
                 f"steps_per_generation is {rows}, make it a multiple of num_generations ({training.num_generations})"
             )
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: ExplorerTrainer) -> None:
         super().attach(trainer)
         if not hasattr(trainer.train_dataset, "__len__"):
             raise ConfigError("explorer dynamic_sampling needs a dataset that can be indexed, not a streamed one")

@@ -21,7 +21,7 @@ from trl import GRPOConfig, SyncRefModelCallback
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
-from offleash.train.explorers.base import Explorer, Rollouts
+from offleash.train.explorers.base import Explorer, ExplorerTrainer, Rollouts
 from offleash.train.explorers.checks import updates_per_rollout
 
 STATE, WEIGHTS = "reference_reset.json", "reference.safetensors"
@@ -95,7 +95,7 @@ class ReferenceReset(Explorer):
         if problem is not None:
             raise ConfigError(f"explorer reference_reset {problem}")
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: ExplorerTrainer) -> None:
         super().attach(trainer)
         problem = None
         if is_peft_model(trainer.accelerator.unwrap_model(trainer.model)):

@@ -20,7 +20,6 @@ TRL's `kl` and `entropy` are over all tokens of the batch, a trace's too; so is 
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +30,7 @@ from offleash.callbacks.policy.trl_seam import train_sampler
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import derive_seed
-from offleash.train.explorers.base import Explorer, Rollouts, Tokens
+from offleash.train.explorers.base import Explorer, ExplorerTrainer, Rollouts, Tokens
 from offleash.train.explorers.base_samples import (
     AtBegin,
     Solved,
@@ -73,7 +72,7 @@ class Seeding(Explorer):
                 "per rollout (steps_per_generation = gradient_accumulation_steps, num_iterations = 1)"
             )
 
-    def attach(self, trainer: Any) -> None:
+    def attach(self, trainer: ExplorerTrainer) -> None:
         super().attach(trainer)
         trainer.add_callback(AtBegin(self.prepare))
 
@@ -132,7 +131,7 @@ class Seeding(Explorer):
         return self.seen
 
 
-def visited(trainer: Any, problems: Sequence[Problem]) -> list[Problem]:
+def visited(trainer: ExplorerTrainer, problems: Sequence[Problem]) -> list[Problem]:
     """The problems that the run draws rollouts of, in the task's order.
 
     TRL's sampler shuffles with a generator of its own and repeats a generation batch for every micro-batch made of it.
