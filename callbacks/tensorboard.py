@@ -10,11 +10,11 @@ from tensorboard.compat.proto.event_pb2 import Event
 from offleash.callbacks.metrics import base_tag
 from offleash.eval.comparison.changes import Change
 from offleash.eval.files import remove_leftovers, write_atomic
+from offleash.eval.report.figure_style import LINES, styled
 
 START_TAGS = {"args/text_summary", "model_config/text_summary", "custom_scalars__config__"}
 MARKS = frozenset("&<>\"'\\`*_{}[]()#+-!|~")
 """What Markdown or HTML could read as more than text."""
-BASE_COLOUR, POLICY_COLOUR = "#b35900", "#1f5fa8"
 
 
 def custom_layout(token_entropy_tag: str, k: int) -> dict[str, dict[str, list[Any]]]:
@@ -44,18 +44,18 @@ def custom_layout(token_entropy_tag: str, k: int) -> dict[str, dict[str, list[An
     }
 
 
+@styled()
 def pass_at_k_figure(base: Mapping[int, float], policy: Mapping[int, float], step: int) -> Any:
     """Base against policy over k, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.4, 4.0), layout="constrained")
+    figure = Figure(figsize=(4.4, 4.0))
     axes = figure.subplots()
-    axes.plot(list(base), list(base.values()), "o--", color=BASE_COLOUR, label="base")
-    axes.plot(list(policy), list(policy.values()), "s-", color=POLICY_COLOUR, label=f"policy, step {step}")
+    axes.plot(list(base), list(base.values()), **LINES["base"], label="base")
+    axes.plot(list(policy), list(policy.values()), **LINES["policy"], label=f"policy, step {step}")
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(base), [str(k) for k in base])
     axes.set(xlabel="k", ylabel="pass@k", ylim=(0, 1.02))
-    axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
     return figure
 

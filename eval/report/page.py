@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from offleash.eval.comparison.result import Comparison, Example, Moved, Scope
+from offleash.eval.report.figure_style import inline_svg
 from offleash.eval.report.figures import passk_figure, sensitivity_figures, series_figures, support_figure
 from offleash.eval.report.numbers import estimate, number, p_words, share
 from offleash.eval.report.sanitize import html_text, one_line
@@ -61,7 +62,7 @@ def html_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> s
 
 
 def _series(comparison: Comparison, section: Section) -> str:
-    panels = "".join(series_figures(comparison))
+    panels = "".join(map(inline_svg, series_figures(comparison)))
     caption = "Bands: intervals over problems. The dashed line is the base."
     figure = f'<figure><div class="panels">{panels}</div><figcaption>{caption}</figcaption></figure>'
     tables = "".join(html_table(table) for table in section.tables)
@@ -78,18 +79,21 @@ def _policy(comparison: Comparison, section: Section) -> str:
         "".join(f"<p>{html_text(text)}</p>" for text in section.lead),
         _tiles(result.overall),
         "<h2>Support</h2>",
-        _figure(support_figure(result), "What the base reached and the policy did not is lost; the reverse is gained."),
+        _figure(
+            inline_svg(support_figure(result)),
+            "What the base reached and the policy did not is lost; the reverse is gained.",
+        ),
         tables.pop("support"),
         *(tables.pop(name) for name in list(tables) if name.startswith(("tasks-", "domains-"))),
         "<h2>pass@k</h2>",
         '<div class="pair">',
-        _figure(passk_figure(result, earlier), f"Bands: intervals over problems. {crossing_words(curves)}"),
+        _figure(inline_svg(passk_figure(result, earlier)), f"Bands: intervals over problems. {crossing_words(curves)}"),
         f"<div>{tables.pop('pass-at-k')}</div></div>",
         "<h2>Samples</h2>",
         *(tables.pop(name) for name in list(tables) if name.startswith(("samples", "perplexity"))),
     ]
     if result.sensitivity:
-        panels = "".join(sensitivity_figures(result))
+        panels = "".join(map(inline_svg, sensitivity_figures(result)))
         caption = "Solid: counted by hits / draws. Dashed with band: posterior. The mark is the floor of these draws."
         parts.append("<h2>If the floor were another</h2>")
         parts.append(f'<figure><div class="panels">{panels}</div><figcaption>{caption}</figcaption></figure>')

@@ -74,8 +74,9 @@ def _train(runs: list["Run"], options: argparse.Namespace) -> list["Run"]:
 
 
 def _report(runs: list["Run"], options: argparse.Namespace) -> None:
+    from offleash.eval.report.figure_style import image
     from offleash.train.variants.analysis import analyse
-    from offleash.train.variants.figures import image, pareto_figure, tradeoff_figure
+    from offleash.train.variants.figures import pareto_figure, tradeoff_figure
     from offleash.train.variants.hparams import write_hparams
     from offleash.train.variants.record import json_report
     from offleash.train.variants.report import html_report, markdown_report, text_report

@@ -1,28 +1,25 @@
-"""pass@1 against what must not be lost for it: the Pareto front of a sweep, and small multiples of it.
+"""pass@1 against what may be lost for it: the Pareto front of a sweep, for NSCR and for other metrics.
 
-A kind is told by shape and fill as well as by colour, so that it can be read in print: plain a circle, controls hollow
-diamonds, variants squares. Crosses are intervals over seeds; a long one leaves the picture. The same drawing is a PNG,
-an SVG, and part of the page, where the page's own colours take over (light and dark).
+The kind of a point shows in its shape and fill as well as in its color: plain is a circle, controls are hollow
+diamonds, variants are squares. Error bars are intervals over seeds; long ones are cut off at the edge.
 """
 
-import io
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from offleash.eval.report.sanitize import html_text, one_line
+from offleash.eval.report.figure_style import BASE, DASHES, POLICY, SOFT, styled
+from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.intervals import Estimate
 from offleash.train.variants.analysis import Analysis, rising
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.results import METRICS, Sweep
 
-INK, SOFT, RULE, BASE, POLICY = "#1c2127", "#5a6572", "#d9dee4", "#b35900", "#1f5fa8"
-PAGE_COLOURS = {INK: "--ink", SOFT: "--soft", RULE: "--rule", BASE: "--base", POLICY: "--policy"}
-SVG = {"svg.fonttype": "none", "svg.hashsalt": "offleash", "font.family": "sans-serif"}
-DASHES = (0, (5, 3))
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 SHAPES = {PLAIN: ("o", SOFT, SOFT), "control": ("D", "none", SOFT), "variant": ("s", POLICY, POLICY)}
 """Kind -> marker, fill, edge."""
 LINE = 0.165
@@ -48,47 +45,26 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return front[::-1]
 
 
-def pareto_figure(sweep: Sweep, analysis: Analysis) -> Any:
+@styled()
+def pareto_figure(sweep: Sweep, analysis: Analysis) -> "Figure":
     return _figure(sweep, analysis, ("nscr",), (8.0, 4.2), 1)
 
 
-def tradeoff_figure(sweep: Sweep, analysis: Analysis) -> Any:
+@styled()
+def tradeoff_figure(sweep: Sweep, analysis: Analysis) -> "Figure":
     return _figure(sweep, analysis, ("srr", "ndr", "distinct_correct", "answer_entropy"), (6.0, 3.2), 2)
 
 
-def image(figure: Any, kind: str) -> bytes:
-    """`png` or `svg`, on white."""
-    from matplotlib import rc_context
-
-    out = io.BytesIO()
-    with rc_context(SVG):
-        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        figure.savefig(out, format=kind, dpi=200, facecolor="white", metadata=metadata)
-    return out.getvalue()
-
-
-def inline_svg(figure: Any) -> str:
-    """For an HTML page: transparent, in the colours of `offleash.eval.report.style`."""
-    from matplotlib import rc_context
-
-    out = io.StringIO()
-    with rc_context(SVG):
-        figure.savefig(out, format="svg", facecolor="none", metadata={"Date": None, "Creator": None})
-    text = out.getvalue()
-    for colour, name in PAGE_COLOURS.items():
-        text = text.replace(colour, f"var({name}, {colour})")
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{html_text(figure.get_label())}" ', 1)
-
-
-def _figure(sweep: Sweep, analysis: Analysis, metrics: Sequence[str], panel: tuple[float, float], columns: int) -> Any:
+def _figure(
+    sweep: Sweep, analysis: Analysis, metrics: Sequence[str], panel: tuple[float, float], columns: int
+) -> "Figure":
     """`panel` is its width and least height in inches: it is as high as its names need."""
     from matplotlib.figure import Figure
 
     drawn = [_points(analysis, metric) for metric in metrics]
     rows = math.ceil(len(metrics) / columns)
     height = max(panel[1], LINE * max(map(len, drawn)) + 1.0)
-    figure = Figure(figsize=(panel[0] * columns, height * rows + 0.3), layout="constrained")
+    figure = Figure(figsize=(panel[0] * columns, height * rows + 0.3))
     for axes, metric, points in zip(figure.subplots(rows, columns, squeeze=False).ravel(), metrics, drawn, strict=True):
         _panel(axes, points, metric, sweep.base)
         _name_points(axes, points, LINE / (height - 1.0))
@@ -122,15 +98,7 @@ def _panel(axes: Any, points: Sequence[Point], metric: str, base: Mapping[str, f
         axes.axhline(level, color=BASE, lw=1, ls=DASHES, zorder=1)
     axes.set_xlim(_window([point.x for point in points], base["pass_at_1"]))
     axes.set_ylim(_window([point.y for point in points], level))
-    axes.set_xlabel("pass@1", color=INK)
-    axes.set_ylabel(METRICS[metric] + (" (nats)" if metric == "answer_entropy" else ""), color=INK)
-    axes.tick_params(colors=SOFT)
-    axes.grid(color=RULE, lw=0.6)
-    axes.set_axisbelow(True)
-    axes.patch.set_alpha(0.0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(SOFT)
+    axes.set(xlabel="pass@1", ylabel=METRICS[metric] + (" (nats)" if metric == "answer_entropy" else ""))
 
 
 def _legend(figure: Any, kinds: set[str]) -> None:
@@ -142,7 +110,7 @@ def _legend(figure: Any, kinds: set[str]) -> None:
         if kind in kinds
     ]
     handles += [Line2D([], [], color=SOFT, lw=1, label="front"), Line2D([], [], color=BASE, ls=DASHES, label="base")]
-    figure.legend(handles=handles, loc="outside upper left", ncols=5, frameon=False, fontsize=9, labelcolor=INK)
+    figure.legend(handles=handles, loc="outside upper left", ncols=5)
 
 
 def _draw(axes: Any, point: Point) -> None:
@@ -178,8 +146,6 @@ def _name_points(axes: Any, points: Sequence[Point], gap: float) -> None:
             xytext=(1.04, min(max(height, 0.0), top) + i * gap),
             textcoords="axes fraction",
             va="center",
-            fontsize=9,
-            color=INK,
             arrowprops={"arrowstyle": "-", "color": SOFT, "lw": 0.4, "shrinkA": 2, "shrinkB": 4, "relpos": (0, 0.5)},
             annotation_clip=False,
             zorder=2,

@@ -2,13 +2,14 @@
 
 import textwrap
 
+from offleash.eval.report.figure_style import inline_svg
 from offleash.eval.report.markup import markdown_table
 from offleash.eval.report.page import CONTENT_POLICY, html_table
 from offleash.eval.report.sanitize import html_text, markdown_text, visible
 from offleash.eval.report.style import STYLE
 from offleash.eval.report.text import text_table
 from offleash.train.variants.analysis import Analysis
-from offleash.train.variants.figures import inline_svg, pareto_figure, tradeoff_figure
+from offleash.train.variants.figures import pareto_figure, tradeoff_figure
 from offleash.train.variants.results import Sweep
 from offleash.train.variants.tables import notes, summary, tables
 

@@ -3,12 +3,11 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from offleash.eval.comparison.compare import compare
@@ -16,97 +15,17 @@ from offleash.eval.comparison.result import Comparison
 from offleash.eval.comparison.scopes import ROWS, Settings
 from offleash.eval.comparison.sides import find_policies, find_side
 from offleash.eval.errors import ConfigError
-from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.problem import Problem
 from offleash.eval.report.markup import latex_report, markdown_report
 from offleash.eval.report.numbers import estimate, number, p_value, share
 from offleash.eval.report.page import html_report
-from offleash.eval.report.plots import Line, Mark, chart, nice_ticks
 from offleash.eval.report.record import json_report
 from offleash.eval.report.sanitize import html_text, latex_text, markdown_code, markdown_text, one_line, visible
 from offleash.eval.report.text import text_report
 from offleash.eval.report.write import FORMATS, write_report
-from offleash.eval.sampling import Plan
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
 from offleash.train.cli import main
-
-HOSTILE = (
-    "</script><img src=x onerror=alert(1)><svg onload=alert(2)> & \"q\" 'r' | a | b\n# head\n```\n"
-    "[x](javascript:alert(3)) "
-    "![i](http://evil.example/p.png) www.evil.example @someone \\input{/etc/passwd} $x_1^2$ 100% #1 ~ {}\r\n"
-    "\x1b[31mred\x1b[0m \x00 \u202eevil\u202c \u2028 </pre></body>"
-)
-
-
-def make_pool(
-    path: Path, hits: list[int], n: int, answers: list[tuple[str, ...] | None] | None = None, **spec: Any
-) -> Pool:
-    """Problems, answers and completions all hostile; the first draws of each problem are hits."""
-    problems = [Problem(f"p{i} {HOSTILE[:40]}", HOSTILE, f"g{i}{HOSTILE[40:80]}", {"subject": HOSTILE[:20]})
-                for i in range(len(hits))]  # fmt: skip
-    settings: dict[str, Any] = {
-        "task": "sums & more_|%",
-        "task_version": "1",
-        "template": "t",
-        "model": f"org/{HOSTILE[:30]}",
-        "revision": "",
-        "weights": str(path),
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "max_new_tokens": 8,
-        "stop": (),
-        "seed": 0,
-        "plan": Plan(),
-        "engine": "transformers",
-        "dtype": "float32",
-    }
-    pool = Pool.create(
-        path, PoolSpec(k=n, problems=problems_fingerprint(problems), **{**settings, **spec}), problems, answers
-    )
-    rows: list[tuple[Any, ...]] = []
-    for p, problem in enumerate(problems):
-        for i in range(n):
-            right = problem.gold if answers is None else HOSTILE
-            rows.append(
-                (problem.id, i, right if i < hits[p] else f"w{i}", i < hits[p], "ok", 7, -3.5, -4.0, 0.5, HOSTILE)
-            )
-    names = ["problem_id", "index", "answer", "correct", "status", "tokens", "logprob", "base_logprob", "entropy"]
-    names.append("completion")
-    if rows:
-        pool.append(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-    return pool
-
-
-@pytest.fixture(scope="module")
-def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("pools")
-    listed: list[tuple[str, ...] | None] = [(HOSTILE, "other"), (HOSTILE,), (HOSTILE,), (HOSTILE,)]
-    make_pool(root / "base" / "one", [4, 2, 0, 3], 8)
-    make_pool(root / "base" / "two", [4, 2, 0, 3], 8, listed, task="two")
-    for step, hits in ((50, [4, 1, 0, 3]), (100, [8, 0, 1, 3])):
-        make_pool(root / "run" / f"step-{step}" / "one", hits, 8)
-        make_pool(root / "run" / f"step-{step}" / "two", hits, 8, listed, task="two")
-    return root
-
-
-@pytest.fixture(scope="module")
-def series(pools: Path) -> Comparison:
-    return compare(find_side([pools / "base"]), find_policies(pools / "run"), settings=Settings(resamples=50))
-
-
-@pytest.fixture(scope="module")
-def pair(pools: Path) -> Comparison:
-    return compare(
-        find_side([pools / "base" / "one"]),
-        find_policies(pools / "run" / "step-100" / "one"),
-        settings=Settings(resamples=50),
-    )
 
 
 class Page(HTMLParser):
@@ -175,9 +94,7 @@ def test_html_is_accessible_and_follows_the_readers_colours(series: Comparison) 
 
 def test_figures_hold_only_finite_coordinates(pair: Comparison, series: Comparison) -> None:
     for comparison in (pair, series):
-        for attribute in re.findall(
-            r'(?:x|y|x1|x2|y1|y2|cx|cy|points|width|height)="([^"]*)"', html_report(comparison)
-        ):
+        for attribute in re.findall(r'(?:x|y|d|width|height|transform|viewBox)="([^"]*)"', html_report(comparison)):
             assert "nan" not in attribute
             assert "inf" not in attribute
 
@@ -336,7 +253,7 @@ def find_numbers(value: Any) -> Iterator[float]:
         yield value
 
 
-def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path) -> None:
+def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path, make_pool: Callable[..., Pool]) -> None:
     make_pool(tmp_path / "b", [0, 0], 1)
     make_pool(tmp_path / "p", [0, 0], 1)
     comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(resamples=20))
@@ -350,7 +267,9 @@ def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path) 
         assert "nan" not in re.sub(r"domi?nant|finance|nan[a-z]", "", write(comparison, ())).lower()
 
 
-def test_a_problem_without_any_correct_answer_listed_is_survived(tmp_path: Path) -> None:
+def test_a_problem_without_any_correct_answer_listed_is_survived(
+    tmp_path: Path, make_pool: Callable[..., Pool]
+) -> None:
     make_pool(tmp_path / "b", [0, 0], 2, [(), ()])
     make_pool(tmp_path / "p", [0, 0], 2, [(), ()])
     comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(resamples=20))
@@ -365,36 +284,6 @@ def test_every_format_has_the_same_srr(pair: Comparison) -> None:
     for write in (markdown_report, latex_report, text_report):
         assert cell in write(pair)
     assert f"{share(support.value)}<small>[" in html_report(pair)
-
-
-# Figures.
-
-
-def test_ticks_hold_the_data_and_are_round() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        values = (rng.normal(size=3) * 10.0 ** rng.integers(-4, 4)).tolist()
-        ticks = nice_ticks(values)
-        assert ticks[0] <= min(values) + 1e-9
-        assert ticks[-1] >= max(values) - 1e-9
-        assert 2 <= len(ticks) <= 7
-        assert np.diff(ticks) == pytest.approx([ticks[1] - ticks[0]] * (len(ticks) - 1))
-    assert nice_ticks([0.31, 1.0], (0.0, 1.0))[-1] == 1.0
-    assert nice_ticks([])[0] == 0
-
-
-def test_a_chart_places_its_points_and_marks_an_open_interval() -> None:
-    points = [(1.0, 0.0), (2.0, 0.5), (4.0, math.nan), (16.0, 1.0)]
-    svg = chart(
-        "t", [Line("<b>", "base", points, [(0, 0.1)] * 4)], x_label="k", x_ticks=[(1, "1"), (16, "16")], y_label="y",
-        log_x=True, limits=(0, 1), mark=Mark(2.0, "here", 1.5, math.inf), size=(152, 184),
-    )  # fmt: skip
-    (line,) = re.findall(r'<polyline class="line base" points="([^"]*)"', svg)
-    # 152 x 184 with margins 52, 16, 40, 44: the field is 84 x 100, log2 k from 0 to 4.
-    assert line == "52.0,140.0 73.0,90.0 136.0,40.0"
-    assert '<rect class="span" x="64.3" y="40" width="71.7"' in svg
-    assert "&lt;b&gt;" in svg
-    assert "<b>" not in svg
 
 
 # The command.

@@ -7,8 +7,9 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
+from offleash.eval.report.figure_style import image, inline_svg
 from offleash.train.variants.analysis import analyse
-from offleash.train.variants.figures import image, inline_svg, pareto_figure, pareto_front, tradeoff_figure
+from offleash.train.variants.figures import pareto_figure, pareto_front, tradeoff_figure
 
 
 def test_the_front_is_what_nothing_beats():
