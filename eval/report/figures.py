@@ -172,13 +172,13 @@ def _finish(
         axes.set_xscale("log", base=2)
         axes.minorticks_off()
     axes.set_xticks(*zip(*ticks, strict=True))
-    axes.set_yticks(_round_ticks(*axes.dataLim.intervaly, limits))
+    axes.set_yticks(_round_ticks(limits, *axes.dataLim.intervaly))
     axes.set(xlabel=x_label, title=name, xlim=axes.get_xlim(), ylim=axes.get_yticks()[[0, -1]])
     axes.grid(visible=False, axis="x")
     _legend(axes, 3, "right")
 
 
-def _round_ticks(low: float, high: float, limits: tuple[float, float]) -> Any:
+def _round_ticks(limits: tuple[float, float], low: float, high: float) -> Any:
     """Round numbers around [low, high], within `limits`."""
     from matplotlib.ticker import MaxNLocator
 
