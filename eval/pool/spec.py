@@ -3,15 +3,40 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import canonical_json
 from offleash.eval.sampling import Plan, is_untruncated
 
 
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Settings on record. Fields with `compare=False` are informative; the others decide whether two specs agree."""
+
+    def fingerprint(self) -> str:
+        """Sha256 over the compared fields as canonical JSON: equal if and only if `differences` is empty."""
+        return hashlib.sha256(canonical_json(self._compared()).encode()).hexdigest()
+
+    def differences(self, other: Self) -> list[str]:
+        """The compared fields that differ, each as "name: mine -> other's"."""
+        mine, theirs = self._compared(), other._compared()
+        return [
+            f"{name}: {mine[name]!r} -> {theirs[name]!r}"
+            for name in mine
+            if canonical_json(mine[name]) != canonical_json(theirs[name])
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def _compared(self) -> dict[str, Any]:
+        values = self.to_json()
+        return {item.name: values[item.name] for item in fields(self) if item.compare}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSpec:
+class PoolSpec(Spec):
     """Of one pool. No sampling field has a default: an engine's default is not another's.
 
     A knob that is off has one spelling: `top_p=1.0`, `top_k=0`, `min_p=0.0`, `repetition_penalty=1.0`. `revision` is ""
@@ -57,19 +82,6 @@ class PoolSpec:
         except (TypeError, ValueError) as error:
             raise PoolError(f"a pool's spec must be plain JSON values: {error}") from error
 
-    def fingerprint(self) -> str:
-        """Sha256 over the compared fields as canonical JSON: equal if and only if `differences` is empty."""
-        return hashlib.sha256(canonical_json(self._compared()).encode()).hexdigest()
-
-    def differences(self, other: "PoolSpec") -> list[str]:
-        """The compared fields that differ, each as "name: mine -> other's"."""
-        mine, theirs = self._compared(), other._compared()
-        return [
-            f"{name}: {mine[name]!r} -> {theirs[name]!r}"
-            for name in mine
-            if canonical_json(mine[name]) != canonical_json(theirs[name])
-        ]
-
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "plan": self.plan.to_json()}
 
@@ -84,10 +96,6 @@ class PoolSpec:
             return cls(**{**values, "plan": Plan.from_json(values["plan"])})
         except (AttributeError, TypeError, ValueError) as error:
             raise PoolError(f"the pool's spec cannot be read: {error}") from error
-
-    def _compared(self) -> dict[str, Any]:
-        values = {item.name: getattr(self, item.name) for item in fields(self) if item.compare}
-        return {**values, "plan": self.plan.to_json()}
 
     @property
     def untruncated(self) -> bool:

@@ -140,7 +140,7 @@ class ScoringJob:
             weights=source.weights,
             dtype=source.dtype,
             template=prepared.template,
-            temperature=settings.temperature,
+            temperature=float(settings.temperature),  # 1 and 1.0 are one setting
             end_token=encoder.end_token,
             versions=library_versions(*LIBRARIES),
         )

@@ -1,30 +1,26 @@
 """Scores of a pool's completions under one model, on disk: a folder inside the pool, `POOL/scores/NAME`.
 
-`score.json` says under what they were scored, `scores-*.parquet` are append-only parts keyed by (problem, index) like
-the pool's own. The pool itself is never written to. A part is whole or absent, so a crash loses at most the part being
-written, and what is not in any part is what is left to score.
+`score.json` records the model and settings, `scores-*.parquet` are append-only parts keyed by (problem, index), stored
+like the samples of the pool. The samples are never written to. A part is written atomically, so a crash loses at most
+the part being written; completions that are in no part are left to score.
 """
 
 import datetime
-import hashlib
 import json
-import time
-import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
 from offleash.eval.files import remove_leftovers, write_atomic
-from offleash.eval.fingerprint import canonical_json
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.store import Draws, Seen
+from offleash.eval.pool.spec import Spec
+from offleash.eval.pool.store import Draws, Parts, Seen
 
 FORMAT = 1
 SCHEMA = pa.schema(
@@ -37,12 +33,11 @@ SCHEMA = pa.schema(
         pa.field("entropy", pa.float64()),
     ]
 )
-_STAMP = b"offleash.score"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreSpec:
-    """What a score depends on. `model`, `revision`, `versions` and `created` are recorded and never compared."""
+class ScoreSpec(Spec):
+    """What a score depends on. `model`, `revision`, `versions` and `created` are recorded but never compared."""
 
     pool: str
     """The pool's fingerprint."""
@@ -52,26 +47,16 @@ class ScoreSpec:
     dtype: str
     template: str
     temperature: float
-    """That divides the logits, for log-probability and entropy alike."""
+    """Divides the logits, for log-probability and entropy alike."""
     end_token: str
-    """Appended to completions that were not cut; "" is none."""
+    """Appended to completions that were not truncated; "" is none."""
     versions: Mapping[str, str] = field(default_factory=dict, compare=False)
     created: str = field(default="", compare=False)
 
-    def compared(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.compare}
-
-    def fingerprint(self) -> str:
-        return hashlib.sha256(canonical_json(self.compared()).encode()).hexdigest()
-
-    def differences(self, other: "ScoreSpec") -> list[str]:
-        mine, theirs = self.compared(), other.compared()
-        return [f"{name}: {mine[name]!r} -> {theirs[name]!r}" for name in mine if mine[name] != theirs[name]]
-
 
 class ScoreRows(NamedTuple):
-    """Scored completions, one entry each. NaN is unknown: a log-probability where nothing could be scored (no text, no
-    token, or too long for the model), tokens where there is no text, drawn tokens where the pool does not say."""
+    """Scored completions, one entry each. NaN is unknown: the log-probability of what cannot be scored (no text, no
+    tokens, or too long for the model), tokens without a text, drawn tokens that the pool does not record."""
 
     problem_r: np.ndarray
     index_r: np.ndarray
@@ -85,42 +70,42 @@ class ScoreRows(NamedTuple):
 
     @property
     def nll_r(self) -> np.ndarray:
-        """Minus the log-probability per token."""
+        """Negative log-probability per token."""
         return -self.logprob_r / np.where(self.tokens_r > 0, self.tokens_r, np.nan)
 
     @property
     def retokenized_r(self) -> NDArray[np.bool_]:
-        """Scored in another number of tokens than it was drawn with."""
+        """Scored with a different number of tokens than it was sampled with."""
         return np.isfinite(self.logprob_r + self.drawn_r) & (self.tokens_r != self.drawn_r)
 
 
 class ScoreFolder:
-    """Made by `open` or `open_or_create`."""
+    """The scores of one pool under one model; made by `open` or `open_or_create`."""
 
     def __init__(self, path: Path, spec: ScoreSpec, draws: Draws) -> None:
         self.path, self.spec, self._draws = path, spec, draws
-        self._fingerprint = spec.fingerprint()
+        self._parts = Parts(path, "scores", SCHEMA, b"offleash.score", spec.fingerprint())
 
     @classmethod
     def open(cls, pool: Pool, name: str) -> "ScoreFolder":
-        """Raises PoolError if there is none, if it is damaged, or if it is of another pool."""
+        """Raises PoolError if it does not exist, is damaged or belongs to another pool."""
         path = pool.path / "scores" / name
         spec = _read_spec(path / "score.json")
         if spec.pool != pool.spec.fingerprint():
-            raise PoolError(f"{path} holds scores of another pool's completions: move it away")
+            raise PoolError(f"{path} holds scores of another pool: move it away")
         return cls(path, spec, Draws(pool.problem_ids, pool.spec.k))
 
     @classmethod
     def open_or_create(cls, pool: Pool, name: str, spec: ScoreSpec) -> "ScoreFolder":
-        """Raises PoolError naming every setting that is not the one the scores there were made with."""
+        """Raises PoolError listing every setting that differs from those of the existing scores."""
         path = pool.path / "scores" / name
         if not (path / "score.json").exists():
             _create(path, spec)
         folder = cls.open(pool, name)
         if differences := folder.spec.differences(spec):
             raise PoolError(
-                f"{path} was scored otherwise (there -> asked for): {'; '.join(differences)}. Choose another --name, "
-                "or ask for what was used there"
+                f"{path} was scored with other settings (existing -> requested): {'; '.join(differences)}. Choose "
+                "another --name, or use the existing settings"
             )
         remove_leftovers(path)
         return folder
@@ -131,49 +116,27 @@ class ScoreFolder:
 
     def append(self, columns: Mapping[str, Any]) -> None:
         """Write rows (a list for each column) as one part; NaN is stored as null."""
-        table = pa.table(
-            [pa.array(columns[item.name], type=item.type, from_pandas=True) for item in SCHEMA],
-            schema=SCHEMA.with_metadata({_STAMP: self._fingerprint.encode()}),
-        )
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-        part = f"scores-{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet"
-        write_atomic(self.path / part, memoryview(sink.getvalue()))
+        arrays = [pa.array(columns[item.name], type=item.type, from_pandas=True) for item in SCHEMA]
+        self._parts.write(pa.table(arrays, schema=SCHEMA))
 
     def read(self) -> ScoreRows:
         """Every (problem, index) once: the first written counts."""
         seen = Seen(len(self._draws.problem_ids), self._draws.k)
-        found = [ScoreRows(*(np.zeros(0) for _ in ScoreRows._fields))]
-        for path in sorted(self.path.glob("scores-*.parquet")):
-            table = self._table(path)
-            problem_r, index_r = self._draws.locate(table["problem_id"], table["index"], str(path))
-            new = seen.add(problem_r, index_r)
-            numbers = (_floats(table[name])[new] for name in SCHEMA.names[2:])
-            found.append(ScoreRows(problem_r[new], index_r[new], *numbers))
-        columns = [np.concatenate(column) for column in zip(*found, strict=True)]
-        return ScoreRows(columns[0].astype(np.int64), columns[1].astype(np.int64), *columns[2:])
+        found = [ScoreRows(np.zeros(0, np.int64), np.zeros(0, np.int64), *[np.zeros(0)] * 4)]
+        for chunk in self._parts.scan(self._draws, seen, SCHEMA.names[2:]):
+            found.append(ScoreRows(chunk.problem_r, chunk.index_r, *map(_floats, chunk.columns.columns)))
+        return ScoreRows(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
     def done(self) -> NDArray[np.bool_]:
-        """[problems, k]: what was looked at, be it scored or found to have nothing to score."""
-        rows = self.read()
-        done_pk = np.zeros((len(self._draws.problem_ids), self._draws.k), dtype=bool)
-        done_pk[rows.problem_r, rows.index_r] = True
-        return done_pk
-
-    def _table(self, path: Path) -> dict[str, pa.Array]:
-        try:
-            table = pq.read_table(path, page_checksum_verification=True)
-            columns = {name: table.column(name).unify_dictionaries().combine_chunks() for name in SCHEMA.names}
-        except (pa.ArrowException, OSError, KeyError) as error:
-            reason = str(error).splitlines()[0]
-            raise PoolError(f"{path} is damaged ({reason}): delete it and score again") from error
-        if (table.schema.metadata or {}).get(_STAMP) != self._fingerprint.encode():
-            raise PoolError(f"{path} belongs to other scores (its fingerprint differs): move it away")
-        return columns
+        """[problems, k]: which completions have a row, scored or without anything to score."""
+        seen = Seen(len(self._draws.problem_ids), self._draws.k)
+        for _ in self._parts.scan(self._draws, seen, ()):
+            pass
+        return seen.seen_pk
 
 
 def find_scores(pool: Pool) -> Iterator[ScoreFolder]:
-    """All that a pool has, by name."""
+    """All scores of a pool, by name."""
     for path in sorted(pool.path.glob("scores/*/score.json")):
         yield ScoreFolder.open(pool, path.parent.name)
 

@@ -212,7 +212,7 @@ def test_with_stop_texts_no_end_token_is_made_up(tmp_path: Path) -> None:
     assert find_encoder(source, None, spec).end_token == ""
     assert find_encoder(source, None, replace(spec, stop=("<pad>",))).end_token == "<eos>"  # a further end token
     assert find_encoder(source, "<pad>", spec).end_ids == [0]
-    with pytest.raises(ConfigError, match="not one token"):
+    with pytest.raises(ConfigError, match="33"):
         find_encoder(source, "33")
 
 
@@ -372,13 +372,13 @@ def test_parts_that_are_damaged_or_of_other_scores_are_refused(pools: Path) -> N
     (part,) = one.path.glob("scores-*")
     other = ScoreFolder.open_or_create(pool, "two", replace(spec, weights="v"))
     shutil.copy(part, other.path)
-    with pytest.raises(PoolError, match="belongs to other scores"):
+    with pytest.raises(PoolError, match=part.name):
         other.read()
     part.write_bytes(part.read_bytes()[:-20])
-    with pytest.raises(PoolError, match="is damaged"):
+    with pytest.raises(PoolError, match=f"{part.name} is damaged"):
         one.read()
     shutil.copytree(one.path, pools / "policy" / "scores" / "one")
-    with pytest.raises(PoolError, match="another pool"):
+    with pytest.raises(PoolError, match="scores/one"):
         ScoreFolder.open(Pool.open(pools / "policy"), "one")
 
 
