@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from offleash.eval.problem import Problem, Task, Verdict
     from offleash.eval.report.write import write_report
     from offleash.eval.sampling import Sampling
+    from offleash.eval.scoring.pool_scores import score_pool
     from offleash.eval.stats.entropy import answer_entropy
     from offleash.eval.stats.intervals import Estimate
     from offleash.eval.stats.noise import noise_test
@@ -35,6 +36,7 @@ __all__ = [
     "load_task",
     "noise_test",
     "pass_at_k",
+    "score_pool",
     "write_report",
 ]
 
@@ -52,6 +54,7 @@ _HOMES = {
     "load_task": "tasks",
     "noise_test": "stats.noise",
     "pass_at_k": "stats.passk",
+    "score_pool": "scoring.pool_scores",
     "write_report": "report.write",
 }
 __getattr__ = lazy(__name__, _HOMES)

@@ -8,7 +8,7 @@ the part being written; completions that are in no part are left to score.
 import datetime
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,7 +147,7 @@ def _create(path: Path, spec: ScoreSpec) -> None:
     except OSError as error:
         raise PoolError(f"cannot make {path}: {error.strerror}; scores are kept inside the pool") from error
     spec = replace(spec, created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
-    content = {"format": FORMAT, "fingerprint": spec.fingerprint(), "spec": asdict(spec)}
+    content = {"format": FORMAT, "fingerprint": spec.fingerprint(), "spec": spec.to_json()}
     write_atomic(path / "score.json", json.dumps(content, indent=2).encode())
 
 
