@@ -24,7 +24,7 @@ from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.checks import no_op_settings
-from offleash.train.images import all_have_images, check_takes_images, hide_image_token, load_processor
+from offleash.train.preflight.images import all_have_images, check_takes_images, hide_image_token, load_processor
 from offleash.train.preflight.launch import check_frozen_models, check_launch
 from offleash.train.preflight.precision import check_precision, check_weight_dtype
 from offleash.train.preflight.recipe_checks import (

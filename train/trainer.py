@@ -32,7 +32,7 @@ from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
 from offleash.train.explorers.checks import check_chain, overrides
-from offleash.train.images import MODEL_INPUTS
+from offleash.train.preflight.images import MODEL_INPUTS
 from offleash.train.publish import add_support, base_name, model_only, name_base
 from offleash.train.rewards import VerifierReward
 

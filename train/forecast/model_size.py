@@ -22,6 +22,8 @@ class ModelSize(NamedTuple):
     vocabulary: int
     context: int | None
     adapter: bool = False
+    architecture: str = ""
+    """The config's model_type."""
 
 
 def measure_model(config: PretrainedConfig, adapter: "AdapterSize | None" = None) -> ModelSize:
@@ -41,6 +43,7 @@ def measure_model(config: PretrainedConfig, adapter: "AdapterSize | None" = None
         vocabulary=text.vocab_size,
         context=getattr(text, "max_position_embeddings", None),
         adapter=adapter is not None,
+        architecture=config.model_type,
     )
 
 

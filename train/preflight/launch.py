@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
+import yaml
 from accelerate import DistributedType, PartialState
 from accelerate.commands.config.config_args import default_config_file, load_config_from_file
 from accelerate.commands.launch import launch_command_parser
@@ -23,6 +24,7 @@ from accelerate.state import is_initialized
 from transformers import TrainingArguments
 
 from offleash.eval.errors import ConfigError
+from offleash.train.forecast.memory import Sharding
 from offleash.train.recipe.config import Recipe
 
 LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch", "accelerate/commands/launch.py")
@@ -89,6 +91,19 @@ def check_frozen_models(recipe: Recipe) -> None:
             "under FSDP2 with fsdp_cpu_ram_efficient_loading the frozen base is zeros on every process but the first: "
             "set fsdp_cpu_ram_efficient_loading: false in the accelerate config"
         )
+
+
+def read_accelerate_config(path: Path) -> tuple[Sharding, int]:
+    """How an accelerate config shards the model over GPUs, and how many processes it starts."""
+    try:
+        values = yaml.safe_load(path.read_text())
+        kind, processes = str(values["distributed_type"]), int(values["num_processes"])
+    except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
+        raise ConfigError(f"{path} is not an accelerate config: {error}") from error
+    if kind == "DEEPSPEED":
+        stages: dict[int, Sharding] = {0: "zero0", 1: "zero1", 2: "zero2", 3: "zero3"}
+        return stages.get(values.get("deepspeed_config", {}).get("zero_stage"), "none"), processes
+    return ("fsdp" if kind == "FSDP" else "none"), processes
 
 
 def processes_asked(words: Sequence[str]) -> int | None:

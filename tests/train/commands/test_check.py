@@ -7,8 +7,8 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.train.cli import main
-from offleash.train.commands.check import _launch
 from offleash.train.grpo import train
+from offleash.train.preflight.launch import read_accelerate_config
 from offleash.train.preflight.recipe_checks import measured_tags
 from offleash.train.recipe.config import parse_recipe
 
@@ -41,7 +41,7 @@ def test_a_price_becomes_money_and_a_flag_of_the_recipe_counts(capsys):
 def test_probe_problems_among_the_training_problems_are_refused(capsys):
     assert main(["check", "lab", "--gpu", "cpu", *SMALL[:2], "--probe_args", '{"split": "train", "n": 8}']) == 1
     (said,) = problems(capsys)
-    assert "8 of 8 probe problems are among the training problems" in said
+    assert "8 of 8 probe problems" in said
 
 
 def test_what_does_not_fit_is_refused_with_its_size(capsys):
@@ -74,12 +74,12 @@ def test_a_folder_without_a_tokenizer_is_refused_and_still_estimated(lab_base, t
     assert main([*LAB, "--model_name_or_path", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
     assert "tokenizer" in shown.split("PROBLEM")[1]
-    assert "in all" in shown
+    assert "GiB  in total" in shown
 
 
 def test_a_task_that_cannot_be_built_is_refused_and_the_memory_still_estimated(capsys):
     assert main([*LAB, "--train_args", '{"path": "nowhere"}']) == 1
-    assert "in all" in capsys.readouterr().out
+    assert "GiB  in total" in capsys.readouterr().out
 
 
 def test_an_accelerate_config_says_how_many_gpus_and_what_they_share(tmp_path):
@@ -90,10 +90,10 @@ def test_an_accelerate_config_says_how_many_gpus_and_what_they_share(tmp_path):
         ("{distributed_type: MULTI_GPU, num_processes: 4}", ("none", 4)),
     ):
         made.write_text(text)
-        assert _launch(made) == found
+        assert read_accelerate_config(made) == found
     made.write_text("beta: 1")
-    with pytest.raises(ConfigError, match="is not an accelerate config"):
-        _launch(made)
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        read_accelerate_config(made)
 
 
 def test_batches_are_divided_as_on_so_many_gpus(capsys):
@@ -113,7 +113,7 @@ def test_explorers_that_training_would_refuse_are_named(capsys, tmp_path):
         ("{pass_at_k: {k: 16}}", "k is 16, but a group has 8 rollouts"),
         ("{pkpo: {k: 16}}", "k is 16, but a group has 8 rollouts"),
         ("{pkpo: {size: 4}}", "its arguments are: k, scale"),
-        ("kl_cov", "kl_cov does nothing with one update per rollout"),
+        ("kl_cov", "explorer kl_cov"),
     ):
         recipe.write_text(f"explorer: {chosen}\n")
         assert main([*LAB, "--config", str(recipe)]) != 0
@@ -127,21 +127,21 @@ def test_explorers_that_training_would_refuse_are_named(capsys, tmp_path):
     ("flags", "said"),
     [
         (["--guards", "srrr < 0.9"], "guard 'srrr < 0.9': no metric 'srrr'; did you mean srr?"),
-        (["--guards", "srr is low"], "cannot read the guard"),
+        (["--guards", "srr is low"], "'srr is low'"),
         (["--guards", "best srr", "best sds"], "only one 'best' rule"),
-        (["--guards", "srr < 0.9", "--monitor_every", "0"], "need the monitor"),
+        (["--guards", "srr < 0.9", "--monitor_every", "0"], "monitor_every"),
         (
             ["--steps_per_generation", "2", "--gradient_accumulation_steps", "1", "--save_steps", "3"],
             "save_steps is 3, but each rollout serves 2 steps",
         ),
-        (["--sync_ref_model", "true"], "sync_ref_model loses its reference"),
-        (["--use_peft", "true", "--lora_target_modules", "nonsense_proj"], "are no linear layers of the model"),
+        (["--sync_ref_model", "true"], "sync_ref_model"),
+        (["--use_peft", "true", "--lora_target_modules", "nonsense_proj"], "lora_target_modules nonsense_proj"),
         (["--monitor_max_new_tokens", "4000"], "monitor_max_new_tokens (4000) make 4015 tokens, more than the model's"),
         (
             ["--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_tensor_parallel_size", "3", "--gpus", "8"],
             "divide",
         ),
-        (["--dtype", "bfloat16"], "dtype: bfloat16 without a float32 copy of the weights barely trains"),
+        (["--dtype", "bfloat16"], "dtype: bfloat16"),
     ],
 )
 def test_what_training_refuses_at_its_start_is_refused_here(flags, said, capsys):
@@ -172,7 +172,7 @@ def test_auto_is_the_dtype_of_the_models_config(lab_base, tmp_path, capsys):
     config = json.loads((lab_base / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
     assert main([*LAB, "--model_name_or_path", str(tmp_path), "--dtype", "auto"]) == 1
-    assert "dtype: bfloat16 without a float32 copy" in problems(capsys)[0]
+    assert "dtype: bfloat16" in problems(capsys)[0]
 
 
 def test_packages_that_are_not_here_are_noted_and_no_problem(monkeypatch, capsys):

@@ -1,0 +1,280 @@
+"""A recipe reviewed before it runs: data, model, explorers, memory and cost.
+
+Nothing is trained and no weights are loaded: the model's config and tokenizer are enough, and the tasks with their gold
+answers.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoTokenizer
+
+from offleash.callbacks.contamination import refuse_shared
+from offleash.eval.errors import ConfigError, OffleashError
+from offleash.eval.images import has_images, with_pictures, without_images
+from offleash.eval.problem import Task, chat_text
+from offleash.eval.tasks import TASKS, load_task
+from offleash.eval.tasks.loading import Benchmark
+from offleash.eval.verify.health import bad_golds
+from offleash.train.explorers import load_explorers
+from offleash.train.forecast.cost import EFFICIENCY, Lengths
+from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, Machines, forecast
+from offleash.train.forecast.hardware import GIB
+from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
+from offleash.train.preflight.images import all_have_images, check_takes_images, load_processor
+from offleash.train.preflight.precision import rounding_problem
+from offleash.train.preflight.recipe_checks import absent_packages, recipe_problems
+from offleash.train.recipe.config import Recipe
+
+PROMPTS = 512
+"""How many prompts of a task are tokenized to find their lengths."""
+
+
+class PromptLengths(NamedTuple):
+    """In tokens. `measured` counts the prompts; 0 if the lengths are assumed."""
+
+    longest: int
+    mean: float
+    measured: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What is known of a recipe before it runs; None where something did not load."""
+
+    recipe: Recipe
+    machines: Machines
+    tasks: tuple[Task, Task] | None
+    """Training and probe problems."""
+    model: ModelSize | None
+    prompts: PromptLengths
+    lengths: Lengths | None
+    """Of training; None without a model."""
+    forecast: Forecast | None
+    problems: list[str]
+    """Why the recipe would fail or not fit; empty if nothing was found."""
+    notes: list[str]
+
+
+def review_recipe(
+    recipe: Recipe,
+    machines: Machines,
+    *,
+    prompt_tokens: int = 256,
+    mean_tokens: float | None = None,
+    efficiency: float = EFFICIENCY,
+) -> Review:
+    """Check a recipe and estimate its memory and cost.
+
+    Args:
+        recipe: as resolved for `machines.gpus` processes.
+        machines: what it is to run on.
+        prompt_tokens: assumed length of a prompt where the tasks or the tokenizer do not load.
+        mean_tokens: mean length of a completion; None assumes half of max_completion_length.
+        efficiency: fraction of peak arithmetic reached (MFU).
+    """
+    problems, notes = recipe_problems(recipe, machines.gpus), _server_note(recipe, machines)
+    _check_explorers(recipe, problems)
+    tasks = _load_tasks(recipe, problems)
+    model, tokenizer = _load_model(recipe, problems)
+    prompts = _prompt_lengths(recipe, tasks, tokenizer, prompt_tokens, problems, notes)
+    lengths = made = None
+    if model is not None:
+        if tasks is not None and tokenizer is not None:
+            problems += _context_problems(recipe, model, prompts.longest)
+        if found := rounding_problem(recipe.model.dtype, machines.sharding, _precision(recipe), recipe.model.use_peft):
+            problems.append(found)
+        lengths, monitored = _lengths(recipe, prompts.mean, mean_tokens)
+        counts = _problem_counts(recipe, tasks)
+        made = forecast(recipe, model, machines, lengths, prompts.longest, *counts, efficiency, monitored)
+        problems += _memory_problems(made, machines)
+    notes += absent_packages(recipe, machines.sharding)
+    return Review(recipe, machines, tasks, model, prompts, lengths, made, problems, notes)
+
+
+def _server_note(recipe: Recipe, machines: Machines) -> list[str]:
+    if not recipe.training.use_vllm or recipe.training.vllm_mode != "server":
+        return []
+    return [
+        f"the GPUs of the vLLM server are in neither memory nor cost; generation is timed as if it had {machines.gpus}"
+    ]
+
+
+def _check_explorers(recipe: Recipe, problems: list[str]) -> None:
+    """Whether names and arguments are known, the explorers fit together, and have the settings they need."""
+    try:
+        for explorer in load_explorers(recipe.run.explorers):
+            explorer.check(recipe.training)
+    except OffleashError as error:
+        problems.append(str(error))
+
+
+def _load_tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:
+    """Both tasks, None if one cannot be built. Wrong gold answers and problems in both tasks are reported."""
+    run = recipe.run
+    try:
+        train, probe = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
+    except OffleashError as error:
+        problems.append(str(error))
+        return None
+    try:
+        if all_have_images(train, probe):
+            check_takes_images(load_explorers(run.explorers))
+        for task in (train, probe):
+            _check_golds(run.task, task)
+        if run.monitor_every:
+            refuse_shared([problem.prompt for problem in train.problems], probe)
+    except OffleashError as error:
+        problems.append(str(error))
+    return train, probe
+
+
+def _check_golds(name: str, task: Task) -> None:
+    """Raise ConfigError if gold answers do not verify. Those of a benchmark were verified when it was loaded."""
+    if isinstance(TASKS.get(name), Benchmark):
+        return
+    try:
+        faults = bad_golds(task)
+    except TypeError:  # nothing to verify: the task computes its answers itself
+        return
+    if faults:
+        raise ConfigError(f"{len(faults)} gold answers of {task.name} cannot be verified, first {': '.join(faults[0])}")
+
+
+def _load_model(recipe: Recipe, problems: list[str]) -> tuple[ModelSize | None, Any]:
+    """The model's size, from its config alone, and its tokenizer."""
+    chosen = recipe.model
+    where = {"revision": chosen.model_revision, "trust_remote_code": recipe.training.trust_remote_code}
+    try:
+        config = AutoConfig.from_pretrained(chosen.model_name_or_path, **where)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        problems.append(
+            f"the model's config cannot be loaded ({reason}): if the hub cannot be reached, copy config.json and the "
+            "tokenizer into a folder and add --model_name_or_path FOLDER"
+        )
+        return None, None
+    if chosen.dtype in (None, "auto"):
+        chosen.dtype = str(config.dtype or torch.float32).removeprefix("torch.")
+    size = measure_model(config, _adapter(recipe))
+    if not size.trained:
+        problems.append(
+            f"lora_target_modules {chosen.lora_target_modules} match no linear layer of the model: give the ends of "
+            "their names (a single string is a pattern of the full name, '.*q_proj')"
+        )
+    return size, _load_tokenizer(chosen.model_name_or_path, where, problems)
+
+
+def _load_tokenizer(name: str, where: dict[str, Any], problems: list[str]) -> Any:
+    try:
+        found = AutoTokenizer.from_pretrained(name, **where)
+    except (OSError, ValueError) as error:
+        problems.append(f"the tokenizer cannot be loaded: {str(error).strip().splitlines()[0]}")
+        return None
+    if not found("1 + 1")["input_ids"]:  # transformers makes an empty one if there is a config but no tokenizer
+        problems.append(f"{name} has no tokenizer: copy tokenizer.json and tokenizer_config.json there as well")
+        return None
+    return found
+
+
+def _precision(recipe: Recipe) -> str:
+    return "bf16" if recipe.training.bf16 else "fp16" if recipe.training.fp16 else "no"
+
+
+def _adapter(recipe: Recipe) -> AdapterSize | None:
+    chosen = recipe.model
+    if not chosen.use_peft:
+        return None
+    return AdapterSize(chosen.lora_r, chosen.lora_target_modules or ("q_proj", "v_proj"))
+
+
+def _prompt_lengths(
+    recipe: Recipe, tasks: tuple[Task, Task] | None, tokenizer: Any, assumed: int, found: list[str], notes: list[str]
+) -> PromptLengths:
+    if tasks is None or tokenizer is None:
+        return PromptLengths(assumed, assumed)
+    problems = [problem for task in tasks for problem in task.problems[:PROMPTS]]
+    if all(map(has_images, problems)):
+        notes.append("pixels are not part of the estimates: about 5 KB per image patch, for a batch of rollouts")
+        try:
+            processor = load_processor(recipe.model, pictured=True)
+        except ConfigError as error:
+            notes.append(f"the images of prompts cannot be counted: {error}")
+            if not isinstance(error.__cause__, ImportError):  # a package that is missing here may be installed there
+                found.append(str(error))
+            return PromptLengths(assumed, assumed)
+        sizes = [_tokens_with_images(processor, problem.prompt) for problem in problems]
+    else:
+        sizes = [_tokens(tokenizer, problem.prompt) for problem in problems]
+    return PromptLengths(max(sizes), sum(sizes) / len(sizes), len(sizes))
+
+
+def _tokens_with_images(processor: Any, prompt: Any) -> int:
+    shown = [with_pictures(prompt)]
+    made = processor.apply_chat_template(shown, add_generation_prompt=True, tokenize=True, return_dict=True)
+    return len(made["input_ids"][0])
+
+
+def _tokens(tokenizer: Any, prompt: str | list[dict[str, Any]]) -> int:
+    if isinstance(prompt, str):
+        return len(tokenizer(prompt)["input_ids"])
+    if tokenizer.chat_template is None:
+        return len(tokenizer(chat_text(without_images(prompt), between="\n", between_parts="\n"))["input_ids"])
+    texts = [{**message, "content": chat_text([message], between_parts="\n")} for message in without_images(prompt)]
+    return len(tokenizer.apply_chat_template(texts, add_generation_prompt=True, tokenize=True, return_dict=False))
+
+
+def _lengths(recipe: Recipe, prompt: float, mean: float | None) -> tuple[Lengths, Lengths]:
+    """Lengths of training and of the monitor."""
+    longest = recipe.training.max_completion_length
+    monitored = recipe.run.monitor_max_new_tokens or longest
+    if mean is not None and mean > longest:
+        raise ConfigError(f"--mean-tokens is {mean:g}, above max_completion_length ({longest})")
+    return (
+        Lengths(prompt, mean or longest / 2, longest),
+        Lengths(prompt, min(mean, monitored) if mean else monitored / 2, monitored),
+    )
+
+
+def _problem_counts(recipe: Recipe, tasks: tuple[Task, Task] | None) -> tuple[int | None, int | None]:
+    """The numbers of training and probe problems; where they did not load, what their arguments ask for."""
+    if tasks is not None:
+        return len(tasks[0].problems), len(tasks[1].problems)
+    return _asked(recipe.run.train_task_args), _asked(recipe.run.probe_task_args)
+
+
+def _asked(arguments: dict[str, Any]) -> int | None:
+    given = [arguments.get(key) for key in ("n", "sample", "limit")]
+    return min((number for number in given if isinstance(number, int) and number > 0), default=None)
+
+
+def _context_problems(recipe: Recipe, model: ModelSize, prompt: int) -> list[str]:
+    """A prompt and its completion must fit into the model's context and vLLM's."""
+    run, config = recipe.run, recipe.training
+    completions = {"max_completion_length": config.max_completion_length}
+    if run.monitor_every and run.monitor_max_new_tokens:
+        completions["monitor_max_new_tokens"] = run.monitor_max_new_tokens
+    limits = {"the model's context": model.context, "vllm_max_model_length": config.vllm_max_model_length}
+    return [
+        f"the longest prompt ({prompt}) and {key} ({completion}) make {prompt + completion} tokens, more than {name} "
+        f"of {limit}"
+        for key, completion in completions.items()
+        for name, limit in limits.items()
+        if limit is not None and prompt + completion > limit
+    ]
+
+
+def _memory_problems(made: Forecast, machines: Machines) -> list[str]:
+    device, found = machines.device, []
+    if made.bytes > device.memory:
+        batch = "monitor_batch_size" if MONITOR_CACHE in made.memory else "per_device_train_batch_size"
+        found.append(
+            f"{made.bytes / GIB:.1f} GiB are needed and a {device.name} has {device.memory / GIB:.1f}: use more GPUs "
+            f"with ZeRO-3, use_peft, a smaller {batch}, or vllm_enable_sleep_mode"
+        )
+    if made.vllm_sequences is not None and made.vllm_sequences < 1:
+        found.append(
+            "vLLM's share of the memory holds the weights but not one full sequence: raise vllm_gpu_memory_utilization"
+        )
+    return found
