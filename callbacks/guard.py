@@ -2,7 +2,7 @@
 
 Two kinds of rule:  `srr < 0.9`  stops the run (and saves a checkpoint) the first time it holds;
                     `best sds`   saves a checkpoint at each new highest value and keeps it from being rotated away.
-A bare name means the unit level of support (`srr` is `support/unit/srr`); any monitored tag can be written in full.
+A bare name means the unit level of support (`srr` is `support/unit/...`); any monitored tag can be written in full.
 """
 
 import json
@@ -16,8 +16,10 @@ from typing import NamedTuple
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks.support import SupportCallback
+from offleash.callbacks.tags import UNIT
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
+from offleash.eval.stats.support import CELLS, METRICS
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -25,7 +27,8 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-SHORT = ("srr", "ndr", "sds", "nscr", "preserved", "shrunk", "expanded", "out")
+SHORT = {name: getattr(UNIT, name).tag for name in (*METRICS, *CELLS)}
+"""Names of the unit level that need no group before them."""
 BEST = "best.json"
 STOPPED = "stopped.json"
 
@@ -55,7 +58,7 @@ def parse_rule(text: str) -> Rule:
 
 
 def _tag(name: str) -> str:
-    return f"support/unit/{name}" if name in SHORT else name
+    return SHORT.get(name, name)
 
 
 class SupportGuard(TrainerCallback):
@@ -94,6 +97,7 @@ class SupportGuard(TrainerCallback):
                 self._mark_best(rule, args, state, control)
             elif rule.holds(metrics):
                 control.should_save = control.should_training_stop = True
+                self.monitor.log_base(state.global_step)
                 self._record(STOPPED, rule, metrics[rule.tag], args, state)
                 self._say(
                     f"stopped at step {state.global_step}: {rule.tag} is {metrics[rule.tag]:.4g}, "

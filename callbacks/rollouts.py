@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from offleash.callbacks import tags
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import latest_rollouts
 from offleash.callbacks.trackers import Trackers
@@ -25,17 +26,17 @@ class Rollout(NamedTuple):
 
 
 def group_metrics(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:
-    """Means over groups (the rollouts of one prompt). A dead group, all right or all wrong, teaches nothing."""
+    """Means over groups (the rollouts of one prompt). A group that is all correct or all wrong has no gradient."""
     if not groups or not all(groups):
         raise ValueError("group_metrics needs at least one group, and no empty one")
     counts = [np.unique([repr(r.answer) for r in group], return_counts=True)[1] for group in groups]
-    right = np.array([np.mean([r.correct for r in group]) for group in groups])
+    accuracy = np.array([np.mean([r.correct for r in group]) for group in groups])
     return {
-        "rollouts/answer_entropy": float(np.mean([answer_entropy(c) for c in counts])),
-        "rollouts/distinct_answers": float(np.mean([len(c) for c in counts])),
-        "rollouts/distinct_correct": float(np.mean([len({r.answer for r in g if r.correct}) for g in groups])),
-        "rollouts/dead_right": float(np.mean(right == 1)),
-        "rollouts/dead_wrong": float(np.mean(right == 0)),
+        tags.ROLLOUT_ENTROPY.tag: float(np.mean([answer_entropy(c) for c in counts])),
+        tags.ROLLOUT_ANSWERS.tag: float(np.mean([len(c) for c in counts])),
+        tags.ROLLOUT_CORRECT.tag: float(np.mean([len({r.answer for r in g if r.correct}) for g in groups])),
+        tags.ALL_CORRECT.tag: float(np.mean(accuracy == 1)),
+        tags.ALL_WRONG.tag: float(np.mean(accuracy == 0)),
     }
 
 

@@ -1,44 +1,75 @@
-"""What a run prints last: step 0 against the last step, and where to look further."""
+"""What a run measured, as its folder keeps it (`support.json`), and the table printed at its end."""
 
+import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from offleash.callbacks import tags
+from offleash.eval.files import write_atomic
+from offleash.eval.stats.passk import powers_of_two
 
 HISTORY = "support.json"
 """In the run's folder: the base's metrics and those of every measured step."""
 
 
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Undefined numbers become null."""
+    steps = {str(step): _jsonable(metrics) for step, metrics in sorted(record["steps"].items())}
+    record = {**record, "base": _jsonable(record["base"]), "steps": steps}
+    write_atomic(folder / HISTORY, json.dumps(record, indent=1).encode())
+
+
+def read_steps(folder: Path, last: int) -> dict[int, dict[str, float]]:
+    """The metrics of every measured step up to `last`, with NaN for null; {} if nothing was recorded."""
+    if not (folder / HISTORY).exists():
+        return {}
+    steps = json.loads((folder / HISTORY).read_text())["steps"]
+    return {int(step): _floats(metrics) for step, metrics in steps.items() if int(step) <= last}
+
+
 def run_summary(record: Mapping[str, Any], folder: Path) -> str:
-    """A small table from the run's history (what HISTORY holds), and the one command to look further."""
+    """A small table from a run's record, and the command that shows the details."""
     history = {int(step): metrics for step, metrics in record["steps"].items()}
     base, k = record["base"], record["k"]
     first, last = min(history), max(history)
-    top = 1 << (k.bit_length() - 1)
+    top = powers_of_two(k)[-1]
     rows = [
-        ("pass@1", "pass_at_k/1"),
-        (f"pass@{top}", f"pass_at_k/{top}"),
-        ("SRR  (kept of the base's units)", "support/unit/srr"),
-        ("NDR  (new among those reached)", "support/unit/ndr"),
-        ("SDS  (harmonic mean of both)", "support/unit/sds"),
-        ("NSCR (gained less lost)", "support/unit/nscr"),
-        ("answer entropy (nats)", "entropy/answer"),
+        ("pass@1", tags.pass_at(1).tag),
+        (f"pass@{top}", tags.pass_at(top).tag),
+        ("SRR  (fraction of base units retained)", tags.UNIT.srr.tag),
+        ("NDR  (fraction of policy units that are new)", tags.UNIT.ndr.tag),
+        ("SDS  (harmonic mean of SRR and NDR)", tags.UNIT.sds.tag),
+        ("NSCR ((gained - lost) / union)", tags.UNIT.nscr.tag),
+        ("answer entropy (nats)", tags.ANSWER_ENTROPY.tag),
         ("token entropy (nats)", record["token_entropy"]),
     ]
-    lines = ["", f"{'':34}{'base':>9}{f'step {first}':>11}{f'step {last}':>11}"]
+    lines = ["", f"{'':46}{'base':>7}{f'step {first}':>10}{f'step {last}':>10}"]
     for title, tag in rows:
-        cells = [_number(base.get(tag)), _number(history[first].get(tag)), _number(history[last].get(tag))]
-        lines.append(f"{title:34}{cells[0]:>9}{cells[1]:>11}{cells[2]:>11}")
-    samples = history[last]["monitor/samples"]
+        cells = [number(base.get(tag)), number(history[first].get(tag)), number(history[last].get(tag))]
+        lines.append(f"{title:46}{cells[0]:>7}{cells[1]:>10}{cells[2]:>10}")
+    samples, seconds, limit = (
+        history[last][metric.tag] for metric in (tags.SAMPLES, tags.SECONDS_TOTAL, tags.DETECTION_LIMIT)
+    )
     lines += [
-        f"{'seconds spent monitoring':34}{'':>9}{'':>11}{history[last]['monitor/seconds_total']:>11.1f}",
+        f"{'seconds spent monitoring':46}{seconds:>27.1f}",
         "",
         f"Support counts (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples a step);",
-        f"a pair that was missed may still have probability {history[last]['support/floor']:.2g} (95 % confidence).",
-        f"Look further:  tensorboard --logdir {folder}",
+        f"a pair that was missed may still have probability {limit:.2g} (95 % confidence).",
+        f"Details:  tensorboard --logdir {folder}",
         "",
     ]
     return "\n".join(lines)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _jsonable(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    return {tag: value if math.isfinite(value) else None for tag, value in metrics.items()}
+
+
+def _floats(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {tag: math.nan if value is None else value for tag, value in metrics.items()}
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:.3f}"

@@ -7,28 +7,25 @@ callback and without it the trajectory is the same.
 """
 
 import json
-import math
 import shutil
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from offleash.callbacks import tags
 from offleash.callbacks.contamination import refuse_overlap
-from offleash.callbacks.metrics import base_tag, sample_metrics, support_metrics, token_entropy_tag
+from offleash.callbacks.metrics import pass_curve, sample_metrics, sampled, support_metrics
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.summary import HISTORY, run_summary
-from offleash.callbacks.tensorboard import custom_layout, lost_and_gained_table, pass_at_k_figure
-from offleash.callbacks.trackers import Trackers
+from offleash.callbacks.summary import HISTORY, number, read_steps, run_summary, write_record
+from offleash.callbacks.trackers import Trackers, custom_layout, lost_and_gained_table, pass_at_k_figure
 from offleash.eval.comparison.changes import changes
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, VerifyError
-from offleash.eval.files import write_atomic
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
@@ -88,11 +85,12 @@ class SupportCallback(TrainerCallback):
         )
         self.ranks = Ranks(trainer.accelerator)
         self.trackers = Trackers(trainer)
-        self.entropy_tag = token_entropy_tag(trainer.temperature)
+        self.entropy_tag = tags.token_entropy(trainer.temperature).tag
         self.top_k = powers_of_two(k)[-1]
         self.history: dict[int, dict[str, float]] = {}
         self.base_metrics: dict[str, float] = {}
         self.base_pool: Pool | None = None
+        self._base_logged: set[int] = set()
 
     def _scored_as_sampled(self) -> bool:
         return self.sampling.untruncated and self.sampling.temperature == self.trainer.temperature
@@ -105,7 +103,7 @@ class SupportCallback(TrainerCallback):
         self.history = self.ranks.from_main(lambda: self._remembered(state.global_step))
         self._prepare_base(state.global_step)
         if (writer := self.trackers.tensorboard) is not None:
-            writer.add_custom_scalars(custom_layout(self.entropy_tag, self.top_k))
+            writer.add_custom_scalars(custom_layout(self.trainer.temperature, self.top_k))
         if state.global_step == 0:
             self.measure(0)
 
@@ -114,7 +112,7 @@ class SupportCallback(TrainerCallback):
         if state.global_step % self.every and not last:
             return
         try:
-            self.measure(state.global_step)
+            self.measure(state.global_step, last=last)
         except (EngineError, VerifyError):
             raise  # numbers from a broken verifier or other weights are worse than no run
         except (OffleashError, OSError) as error:
@@ -133,8 +131,11 @@ class SupportCallback(TrainerCallback):
         """The metrics of the last measured step, the same on every rank."""
         return self.history[max(self.history)] if self.history else {}
 
-    def measure(self, step: int) -> dict[str, float]:
-        """Draw, verify, keep and compare the policy's samples at this step. Collective: call it on every rank."""
+    def measure(self, step: int, *, last: bool = False) -> dict[str, float]:
+        """Sample the policy at this step, verify, store and compare with the base. Collective: call it on every rank.
+
+        `last`: whether no further step will be measured.
+        """
         start = time.perf_counter()
         seed = derive_seed(self.seed, self.trainer.args.seed, step)
         path = self.folder / "pools" / f"step-{step:06d}"
@@ -142,49 +143,55 @@ class SupportCallback(TrainerCallback):
         pool = self.filler.fill(path, spec, seed)
         metrics = self.ranks.from_main(lambda: self._metrics(pool))
         seconds = time.perf_counter() - start
-        total = seconds + sum(m["monitor/seconds"] for s, m in self.history.items() if s < step)
-        metrics |= self.ranks.share({"monitor/seconds": seconds, "monitor/seconds_total": total})
+        total = seconds + sum(m[tags.SECONDS.tag] for s, m in self.history.items() if s < step)
+        metrics |= self.ranks.share({tags.SECONDS.tag: seconds, tags.SECONDS_TOTAL.tag: total})
         self.history[step] = metrics
         if pool is not None:
-            self._report(step, pool)
+            self._report(step, pool, last)
         return metrics
 
     def _metrics(self, pool: Pool | None) -> dict[str, float]:
         assert pool is not None
         assert self.base_pool is not None
         return {
-            **sample_metrics(pool, self.entropy_tag),
+            **sample_metrics(pool, self.trainer.temperature),
             **support_metrics(self.base_pool.hits(), pool.hits()),
-            "monitor/samples": float(self.k * len(self.task.problems)),
+            tags.SAMPLES.tag: float(self.k * len(self.task.problems)),
         }
 
-    def _report(self, step: int, pool: Pool) -> None:
-        """Save and show, on the main process. An observer may fail and must not stop a run, but it says so."""
-        metrics = self.history[step]
+    def _report(self, step: int, pool: Pool, last: bool) -> None:
+        """Save and log, on the main process. A failure here is printed and does not stop the run."""
+        metrics, is_first = self.history[step], step == min(self.history)
+        constants = () if is_first else [metric.tag for metric in tags.ONCE]
         try:
-            write_atomic(self.folder / HISTORY, json.dumps(self._record(), indent=1).encode())
-            base = {base_tag(tag): value for tag, value in self.base_metrics.items() if tag != "monitor/kl_base_k1"}
-            self.trackers.scalars({**metrics, **base}, step)
+            write_record(self.folder, self._record())
+            self.trackers.scalars({tag: value for tag, value in metrics.items() if tag not in constants}, step)
+            if is_first or last:
+                self.log_base(step)
             if (writer := self.trackers.tensorboard) is not None:
                 self._draw_page(writer, step, pool)
         except Exception as error:  # a full disk or a lost tracker must not end a night of training
             print(f"offleash: WARNING: step {step} was measured but could not be reported: {error!r}", flush=True)
         tqdm.write(
-            f"offleash: step {step}: pass@1 {metrics['pass_at_k/1']:.3f}, "
-            f"pass@{self.top_k} {metrics[f'pass_at_k/{self.top_k}']:.3f}, "
-            f"SRR {_shown(metrics['support/unit/srr'])}, NSCR {_shown(metrics['support/unit/nscr'])} "
-            f"({metrics['monitor/seconds']:.1f} s)"
+            f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
+            f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
+            f"SRR {number(metrics[tags.UNIT.srr.tag])}, NSCR {number(metrics[tags.UNIT.nscr.tag])} "
+            f"({metrics[tags.SECONDS.tag]:.1f} s)"
         )
+
+    def log_base(self, step: int) -> None:
+        """The base's values: constants, logged at the first and the last measured step, so that charts show a line."""
+        if step not in self._base_logged:
+            self._base_logged.add(step)
+            found = sampled(self.k, self.trainer.temperature)
+            self.trackers.scalars({m.base: self.base_metrics[m.tag] for m in found if m.base}, step)
 
     def _draw_page(self, writer: Any, step: int, pool: Pool) -> None:
         assert self.base_pool is not None
-        base, policy = (
-            {k: metrics[f"pass_at_k/{k}"] for k in powers_of_two(self.k)}
-            for metrics in (self.base_metrics, self.history[step])
-        )
-        writer.add_figure("pass_at_k/base_and_policy", pass_at_k_figure(base, policy, step), step)
+        base, policy = (pass_curve(metrics, self.k) for metrics in (self.base_metrics, self.history[step]))
+        writer.add_figure(tags.PASS_AT_K_FIGURE.tag, pass_at_k_figure(base, policy, step), step)
         lost, gained = changes(self.base_pool.hits(), pool.hits())
-        writer.add_text("support/lost_and_gained", lost_and_gained_table(lost, gained), step)
+        writer.add_text(tags.LOST_AND_GAINED.tag, lost_and_gained_table(lost, gained), step)
         writer.flush()
 
     # Pools
@@ -211,7 +218,7 @@ class SupportCallback(TrainerCallback):
 
     def _base_metrics(self) -> dict[str, float]:
         assert self.base_pool is not None
-        return sample_metrics(self.base_pool, self.entropy_tag)
+        return sample_metrics(self.base_pool, self.trainer.temperature)
 
     def _step_spec(self, seed: int, step: int, path: Path) -> PoolSpec:
         """What a step's pool is; what an earlier attempt at that step left is thrown away."""
@@ -232,29 +239,13 @@ class SupportCallback(TrainerCallback):
         for path in pools:
             if int(path.name.removeprefix("step-")) > step:
                 shutil.rmtree(path)
-        record = self.folder / HISTORY
-        if not step or not record.exists():
-            return {}
-        steps = json.loads(record.read_text())["steps"]
-        return {int(s): _floats(metrics) for s, metrics in steps.items() if int(s) <= step}
+        return read_steps(self.folder, step) if step else {}
 
     def _record(self) -> dict[str, Any]:
         return {
             "k": self.k,
             "token_entropy": self.entropy_tag,
             "base_pool": str(self.base_pool.path) if self.base_pool else None,
-            "base": _jsonable(self.base_metrics),
-            "steps": {str(step): _jsonable(metrics) for step, metrics in sorted(self.history.items())},
+            "base": self.base_metrics,
+            "steps": self.history,
         }
-
-
-def _shown(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}"
-
-
-def _jsonable(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    return {tag: value if math.isfinite(value) else None for tag, value in metrics.items()}
-
-
-def _floats(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    return {tag: math.nan if value is None else value for tag, value in metrics.items()}

@@ -1,13 +1,20 @@
-"""Hands metrics to whatever `report_to` asked for, under our own names (the Trainer would put them all in `train/`)."""
+"""What `report_to` asked for gets our metrics under our own tags; TensorBoard also gets a layout, a figure and a table.
+
+The Trainer would put every tag under `train/`.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers.integrations import TensorBoardCallback, TrackioCallback, WandbCallback
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import log_to_trackio, log_to_wandb
+from offleash.callbacks.tags import ANSWER_ENTROPY, PROBLEM, UNIT, Metric, pass_at, token_entropy
+from offleash.eval.comparison.changes import Change
+from offleash.eval.report.figure_style import LINES, styled
+from offleash.eval.report.sanitize import markdown_text, one_line
 
 
 class Trackers:
@@ -18,11 +25,11 @@ class Trackers:
 
     @property
     def tensorboard(self) -> Any:
-        """The SummaryWriter of the Trainer's TensorBoard callback, None if there is none or it is closed."""
+        """The SummaryWriter of the Trainer's TensorBoard callback; None if there is none or it is closed."""
         return next((cb.tb_writer for cb in self._callbacks(TensorBoardCallback)), None)
 
     def scalars(self, metrics: Mapping[str, float], step: int) -> None:
-        """Undefined numbers (NaN) are left out: a gap says more than a zero."""
+        """Undefined numbers (NaN) are skipped, which leaves a gap in the curve."""
         finite = {tag: value for tag, value in metrics.items() if math.isfinite(value)}
         if (writer := self.tensorboard) is not None:
             for tag, value in finite.items():
@@ -35,3 +42,55 @@ class Trackers:
 
     def _callbacks(self, kind: type) -> list[Any]:
         return [cb for cb in self.trainer.callback_handler.callbacks if isinstance(cb, kind)]
+
+
+def custom_layout(temperature: float, k: int) -> dict[str, dict[str, list[Any]]]:
+    """The custom-scalars page: pass@1 and NSCR on top, both entropies on one chart below."""
+
+    def lines(*tags: str) -> list[Any]:
+        return ["Multiline", [f"^{tag}$" for tag in tags]]
+
+    def both(metric: Metric) -> tuple[str, str]:
+        return metric.tag, metric.base
+
+    return {
+        "The leash": {
+            "pass@1, policy and base": lines(*both(pass_at(1))),
+            "NSCR, units and problems": lines(UNIT.nscr.tag, PROBLEM.nscr.tag),
+            f"pass@{k}, policy and base": lines(*both(pass_at(k))),
+            "units lost and gained": lines(UNIT.shrunk.tag, UNIT.expanded.tag, UNIT.expected_shrunk.tag),
+        },
+        "Entropy": {
+            "token and answer entropy (nats)": lines(*both(token_entropy(temperature)), *both(ANSWER_ENTROPY)),
+            "SRR and NDR": lines(UNIT.srr.tag, UNIT.ndr.tag),
+        },
+    }
+
+
+@styled()
+def pass_at_k_figure(base: Mapping[int, float], policy: Mapping[int, float], step: int) -> Any:
+    """Base against policy over k, on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.4, 4.0))
+    axes = figure.subplots()
+    axes.plot(list(base), list(base.values()), **LINES["base"], label="base")
+    axes.plot(list(policy), list(policy.values()), **LINES["policy"], label=f"policy, step {step}")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(base), [str(k) for k in base])
+    axes.set(xlabel="k", ylabel="pass@k", ylim=(0, 1.02))
+    axes.legend(loc="lower right")
+    return figure
+
+
+def lost_and_gained_table(lost: Sequence[Change], gained: Sequence[Change], limit: int = 20) -> str:
+    """A Markdown table of units lost and gained. Model text is untrusted: escaped, on one line, truncated."""
+    rows = ["| | problem | answer | base hits | policy hits |", "|---|---|---|---|---|"]
+    for word, changes in (("lost", lost), ("gained", gained)):
+        for change in changes[:limit]:
+            problem, answer = (markdown_text(one_line(text)) for text in (change.problem_id, change.answer))
+            hits = f"{change.base_hits}/{change.base_n} | {change.policy_hits}/{change.policy_n}"
+            rows.append(f"| {word} | {problem} | {answer} | {hits} |")
+        if len(changes) > limit:
+            rows.append(f"| {word} | and {len(changes) - limit} more | | | |")
+    return "\n".join(rows) if len(rows) > 2 else "nothing lost, nothing gained"

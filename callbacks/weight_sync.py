@@ -29,12 +29,12 @@ from offleash.callbacks.policy.trl_seam import (
     text_tokenizer,
     tokenize_prompts,
 )
+from offleash.callbacks.tags import SERVED_DIFFERENCE
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.errors import EngineError
 from offleash.eval.images import without_images
 from offleash.eval.problem import Task
 
-DIFFERENCE = "monitor/served_logp_difference"
 PROMPTS, TOKENS = 4, 48
 """Sequences to score, and how many tokens of a prompt's end and of a gold's beginning make one."""
 STILL = 0.1
@@ -131,7 +131,7 @@ class ServedWeights(TrainerCallback):
     ) -> None:
         # The Trainer also logs at the end of a run (train_runtime, ...), when there is nothing new.
         if self.differences and logs and "reward" in logs:
-            self.trackers.scalars({DIFFERENCE: max(self.differences)}, state.global_step)
+            self.trackers.scalars({SERVED_DIFFERENCE.tag: max(self.differences)}, state.global_step)
             del self.differences[:-1]  # what was checked for the monitor stands for the rollouts that follow
 
     def _check_once(self, copied: bool) -> None:

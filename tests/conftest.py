@@ -107,6 +107,22 @@ def read_scalars() -> Callable[[Path], dict[str, list[tuple[int, float]]]]:
 
 
 @pytest.fixture(scope="session")
+def read_tags() -> Callable[[Path], dict[str, list[int]]]:
+    """Every tag in the event files below a folder, scalar or not, with its steps."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    def read(folder: Path) -> dict[str, list[int]]:
+        found = defaultdict(list)
+        for path in sorted(folder.rglob("events.out.tfevents.*")):
+            for event in EventFileLoader(str(path)).Load():
+                for value in event.summary.value:
+                    found[value.tag].append(event.step)
+        return dict(found)
+
+    return read
+
+
+@pytest.fixture(scope="session")
 def trajectory() -> Callable[[Any], list[dict[str, float]]]:
     """What a run logged step by step, without what depends on the clock."""
 

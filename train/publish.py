@@ -17,8 +17,10 @@ from typing import Any
 from huggingface_hub import HfApi
 from transformers import TrainingArguments
 
+from offleash.callbacks import tags
+from offleash.callbacks.metrics import pass_curve
 from offleash.callbacks.summary import HISTORY
-from offleash.callbacks.tensorboard import pass_at_k_figure
+from offleash.callbacks.trackers import pass_at_k_figure
 from offleash.eval.errors import OffleashError
 from offleash.eval.files import write_atomic
 from offleash.eval.report.numbers import number, p_words
@@ -75,13 +77,13 @@ def support_section(record: Mapping[str, Any], task: str, model: str) -> str:
     metrics = record["steps"][last]
     top = powers_of_two(k)[-1]
     rows = {
-        "pass@1": "pass_at_k/1",
-        f"pass@{top}": f"pass_at_k/{top}",
-        "SRR: kept of what the base reached": "support/unit/srr",
-        "NDR: new among what is reached": "support/unit/ndr",
-        "SDS: harmonic mean of both": "support/unit/sds",
-        "NSCR: gained less lost": "support/unit/nscr",
-        "answer entropy (nats)": "entropy/answer",
+        "pass@1": tags.pass_at(1).tag,
+        f"pass@{top}": tags.pass_at(top).tag,
+        "SRR: fraction of base units retained": tags.UNIT.srr.tag,
+        "NDR: fraction of policy units that are new": tags.UNIT.ndr.tag,
+        "SDS: harmonic mean of SRR and NDR": tags.UNIT.sds.tag,
+        "NSCR: (gained - lost) / union": tags.UNIT.nscr.tag,
+        "answer entropy (nats)": tags.ANSWER_ENTROPY.tag,
         "token entropy (nats)": record["token_entropy"],
     }
     table = [f"| {title} | {_number(base.get(tag))} | {_number(metrics.get(tag))} |" for title, tag in rows.items()]
@@ -92,15 +94,15 @@ def support_section(record: Mapping[str, Any], task: str, model: str) -> str:
             "## Support",
             "",
             f"What this model reaches on held-out problems of {_name(task)}, against its base {_name(model)}: {k} "
-            f"samples per problem, {metrics['monitor/samples']:.0f} in all.",
+            f"samples per problem, {metrics[tags.SAMPLES.tag]:.0f} in all.",
             "",
             f"| | base | step {int(last)} |",
             "|---|---|---|",
             *table,
             "",
             "Support counts (problem, correct answer) pairs hit at least once; a pair that was missed may still have "
-            f"probability {metrics['support/floor']:.2g} (95 % confidence). Sampling alone moves pairs in and out: in "
-            "brackets, how many it would if nothing had changed, and the exact p of a count this large.",
+            f"probability {metrics[tags.DETECTION_LIMIT.tag]:.2g} (95 % confidence). Sampling alone moves pairs in "
+            "and out: in brackets, how many it would if nothing had changed, and the exact p of a count this large.",
             "",
             f"![pass@k of base and policy]({FIGURE})",
             "",
@@ -110,10 +112,7 @@ def support_section(record: Mapping[str, Any], task: str, model: str) -> str:
 
 def _figure(record: Mapping[str, Any]) -> bytes:
     last = _last(record)
-    base, policy = (
-        {k: metrics[f"pass_at_k/{k}"] for k in powers_of_two(record["k"])}
-        for metrics in (record["base"], record["steps"][last])
-    )
+    base, policy = (pass_curve(metrics, record["k"]) for metrics in (record["base"], record["steps"][last]))
     image = io.BytesIO()
     pass_at_k_figure(base, policy, int(last)).savefig(image, format="png", dpi=150)
     return image.getvalue()
@@ -129,7 +128,9 @@ def _name(text: str) -> str:
 
 def _moved(metrics: Mapping[str, Any], part: str) -> str:
     """98 (27.3, p < .001)."""
-    count, expected, p = (metrics.get(f"support/unit/{start}{part}") for start in ("", "expected_", "p_"))
+    # With equal budgets noise alone moves as many units in as out: one expectation is recorded for both.
+    expected = metrics.get(getattr(tags.UNIT, f"expected_{part}").tag, metrics.get(tags.UNIT.expected_shrunk.tag))
+    count, p = (metrics.get(getattr(tags.UNIT, name).tag) for name in (part, f"p_{part}"))
     if count is None:
         return "-"
     expected, p = (math.nan if value is None else value for value in (expected, p))

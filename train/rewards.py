@@ -5,6 +5,7 @@ from typing import Any
 
 from offleash.eval.problem import Problem, Task, Verdict, chat_text
 from offleash.eval.verify.health import Failures
+from offleash.train.explorers.metrics import VERIFIER_FAILED
 
 
 class VerifierReward:
@@ -43,5 +44,5 @@ class VerifierReward:
         self.failures.check()
         failed = [verdict.failed for verdict in verdicts]
         if log_metric is not None:
-            log_metric("verify/failed", sum(failed) / max(len(failed), 1))
+            log_metric(VERIFIER_FAILED.key, sum(failed) / max(len(failed), 1))
         return [None if bad else float(v.correct) for v, bad in zip(verdicts, failed, strict=True)]

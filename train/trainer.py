@@ -32,6 +32,15 @@ from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
 from offleash.train.explorers.checks import check_chain, overrides
+from offleash.train.explorers.metrics import (
+    ADVANTAGE_ABS,
+    ADVANTAGE_MEAN,
+    EXTRA_LOSS,
+    OWN,
+    REWARD_SHAPED,
+    REWARD_WITH_TRACES,
+    TOKEN_ADVANTAGE_ABS,
+)
 from offleash.train.preflight.images import MODEL_INPUTS
 from offleash.train.publish import add_support, base_name, model_only, name_base
 from offleash.train.rewards import VerifierReward
@@ -83,8 +92,8 @@ class ExploringTrainer(GRPOTrainer):
         stock_pg = self.accelerator.gather(output["advantages"]).cpu().view_as(rollouts.rewards_pg)
         advantages_pg = self._advantages(rollouts, stock_pg)
         change_pg = advantages_pg - stock_pg
-        train_metrics(self)["explorer/advantage_change_mean"].append(change_pg.mean().item())
-        train_metrics(self)["explorer/advantage_change_abs"].append(change_pg.abs().mean().item())
+        train_metrics(self)[ADVANTAGE_MEAN.key].append(change_pg.mean().item())
+        train_metrics(self)[ADVANTAGE_ABS.key].append(change_pg.abs().mean().item())
         rows = len(inputs)
         local = advantages_pg.flatten()[self.accelerator.process_index * rows :][:rows]
         output["advantages"] = local.to(output["advantages"])
@@ -114,13 +123,13 @@ class ExploringTrainer(GRPOTrainer):
                 is_first = shaped_pg is rollouts.rewards_pg
                 shaped_pg = own_pg if is_first else shaped_pg + (own_pg - rollouts.rewards_pg)
         if shaped_pg is not rollouts.rewards_pg:
-            train_metrics(self)["explorer/reward_shaped"].append(shaped_pg.nanmean().item())
+            train_metrics(self)[REWARD_SHAPED.key].append(shaped_pg.nanmean().item())
         return shaped_pg
 
     def _log_on_policy_reward(self, rollouts: Rollouts) -> None:
         """TRL has logged the rewards of traces from elsewhere with the policy's own: those go under a key of ours."""
         metrics, name = train_metrics(self), self.reward_func_names[0]
-        metrics["explorer/reward_with_traces"].append(metrics["reward"][-1])
+        metrics[REWARD_WITH_TRACES.key].append(metrics["reward"][-1])
         self.latest_outside = rollouts.off_policy_pg.flatten().tolist()
         if rollouts.off_policy_pg.any():
             own_pg = torch.where(rollouts.off_policy_pg, torch.nan, rollouts.rewards_pg)
@@ -214,7 +223,7 @@ class ExploringTrainer(GRPOTrainer):
         if self._any_overrides("extra_loss"):
             # TRL averages over micro-batches what is logged of them; their losses add up.
             logged = self.accelerator.gather(total.detach()).mean() * self.current_gradient_accumulation_steps
-            train_metrics(self)["explorer/extra_loss"].append(logged.item())
+            train_metrics(self)[EXTRA_LOSS.key].append(logged.item())
         return loss + total
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
@@ -236,7 +245,7 @@ class ExploringTrainer(GRPOTrainer):
             changes = (tokens.advantages_bt - stock_bt).detach()[mask_bt].abs().float()
             local = torch.stack([changes.sum(), mask_bt.sum().float()])
             total, count = self.accelerator.gather(local).view(-1, 2).sum(0).tolist()
-            train_metrics(self)["explorer/token_advantage_change_abs"].append(total / max(count, 1))
+            train_metrics(self)[TOKEN_ADVANTAGE_ABS.key].append(total / max(count, 1))
 
     def _token_batch(self, inputs: dict[str, Any], logps: torch.Tensor, entropies: torch.Tensor) -> Tokens:
         mask = inputs["completion_mask"]
@@ -386,7 +395,7 @@ class AfterStep(TrainerCallback):
         for explorer in self.trainer.explorers:
             explorer.after_step(state.global_step)
             for name, value in explorer.metrics().items():
-                train_metrics(self.trainer)[f"explorer/{name}"].append(value)
+                train_metrics(self.trainer)[OWN.fill(name=name).key].append(value)
 
 
 def normalised(rewards_pg: torch.Tensor, scale: str) -> torch.Tensor:

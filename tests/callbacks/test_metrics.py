@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from offleash.callbacks.metrics import base_tag, sample_metrics, support_metrics
+from offleash.callbacks.metrics import measured, sample_metrics, support_metrics
 from offleash.eval.comparison.changes import Change, changes
 from offleash.eval.errors import PoolError
 from offleash.eval.fingerprint import problems_fingerprint
@@ -63,7 +63,7 @@ def pool(tmp_path):
 
 
 def test_numbers_by_hand(pool):
-    metrics = sample_metrics(pool, "entropy/token_T1")
+    metrics = sample_metrics(pool, temperature=1.0)
     assert metrics["pass_at_k/1"] == pytest.approx((2 / 4 + 1 / 4) / 2)
     assert metrics["pass_at_k/2"] == pytest.approx((1 - 1 / 6 + 1 - 3 / 6) / 2)
     assert metrics["pass_at_k/4"] == 1.0
@@ -80,15 +80,15 @@ def test_numbers_by_hand(pool):
 def test_what_is_not_known_is_nan_and_not_zero(tmp_path):
     row = ("2+2", "ok", None, None, None, None)
     pool = make_pool(tmp_path / "pool", {"p": [row], "q": [("1+2", "ok", None, None, None, None)]})
-    metrics = sample_metrics(pool, "entropy/token_T1")
+    metrics = sample_metrics(pool, temperature=1.0)
     for tag in ("entropy/token_T1", "monitor/kl_base_k1", "verify/response_length"):
         assert math.isnan(metrics[tag]), tag
 
 
 def test_a_pool_with_a_problem_that_was_never_drawn_has_no_numbers(tmp_path):
     pool = make_pool(tmp_path / "pool", {"p": [("2+2", "ok", 4, -1.0, -3.0, 0.2)]})
-    with pytest.raises(PoolError, match="was not drawn to its end"):
-        sample_metrics(pool, "entropy/token_T1")
+    with pytest.raises(PoolError, match="pool has problems without a sample"):
+        sample_metrics(pool, temperature=1.0)
 
 
 def test_units_and_problems_are_counted_apart(pool, tmp_path):
@@ -104,7 +104,12 @@ def test_units_and_problems_are_counted_apart(pool, tmp_path):
     assert [metrics[f"support/problem/{cell}"] for cell in cells] == [2, 0, 0, 0]
     assert metrics["support/unit/srr"] == 0.5
     assert metrics["support/unit/nscr"] == pytest.approx(1 / 4)
-    assert metrics["support/floor"] == detection_limit(4)
+    assert metrics["support/detection_limit"] == detection_limit(4)
+    assert {metric.tag for metric in measured(4, 1.0)} - set(sample_metrics(pool, 1.0)) - {
+        "monitor/samples",
+        "monitor/seconds",
+        "monitor/seconds_total",
+    } == set(metrics)
     lost, gained = changes(pool.hits(), policy.hits())
     assert lost == [Change("p", "2+2", 2, 4, 0, 4)]
     assert gained == [Change("p", "2*2", 0, 4, 4, 4), Change("q", "2+1", 0, 4, 2, 4)]
@@ -118,8 +123,14 @@ def test_pools_of_other_problems_cannot_be_compared(pool, tmp_path):
         support_metrics(pool.hits(), other.hits())
 
 
-def test_names():
+def test_expected_expansion_is_a_number_of_its_own_only_where_the_budgets_differ(pool, tmp_path):
+    longer = make_pool(tmp_path / "longer", {name: [("2*2", "ok", 3, None, None, None)] * 8 for name in ("p", "q")})
+    same, other = support_metrics(pool.hits(), pool.hits()), support_metrics(pool.hits(), longer.hits())
+    assert "support/unit/expected_expanded" not in same
+    assert other["support/unit/expected_expanded"] != pytest.approx(other["support/unit/expected_shrunk"])
+
+
+def test_budgets_are_powers_of_two():
     assert powers_of_two(1) == [1]
     assert powers_of_two(64) == [1, 2, 4, 8, 16, 32, 64]
     assert powers_of_two(100)[-1] == 64
-    assert base_tag("pass_at_k/1") == "pass_at_k/base/1"

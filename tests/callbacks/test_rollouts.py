@@ -16,8 +16,8 @@ def test_groups_by_hand():
     entropy = [math.log(2), -(0.25 * math.log(0.25) + 0.75 * math.log(0.75)), math.log(4)]
     metrics = group_metrics(groups)
     assert metrics["rollouts/answer_entropy"] == pytest.approx(sum(entropy) / 3)
-    assert metrics["rollouts/dead_right"] == pytest.approx(1 / 3)
-    assert metrics["rollouts/dead_wrong"] == pytest.approx(1 / 3)
+    assert metrics["rollouts/all_correct"] == pytest.approx(1 / 3)
+    assert metrics["rollouts/all_wrong"] == pytest.approx(1 / 3)
     assert metrics["rollouts/distinct_correct"] == pytest.approx((2 + 0 + 1) / 3)
     assert metrics["rollouts/distinct_answers"] == pytest.approx((2 + 2 + 4) / 3)
 
@@ -33,7 +33,7 @@ def test_it_agrees_with_what_trl_logs_of_the_same_rollouts(make_trainer, read_sc
     trainer.train()
     scalars = read_scalars(tmp_path / "run" / "tensorboard")
     dead = [
-        r + w for (_, r), (_, w) in zip(scalars["rollouts/dead_right"], scalars["rollouts/dead_wrong"], strict=True)
+        r + w for (_, r), (_, w) in zip(scalars["rollouts/all_correct"], scalars["rollouts/all_wrong"], strict=True)
     ]
     assert dead == pytest.approx([value for _, value in scalars["train/frac_reward_zero_std"]])
     assert [step for step, _ in scalars["rollouts/answer_entropy"]] == [1, 2, 3]

@@ -1,11 +1,13 @@
 """W&B and trackio are not installed here, so stand-ins take what would be logged; TensorBoard is real elsewhere."""
 
+import html
 import math
 from types import SimpleNamespace
 
 from transformers.integrations import TrackioCallback, WandbCallback
 
-from offleash.callbacks.trackers import Trackers
+from offleash.callbacks.trackers import Trackers, lost_and_gained_table, pass_at_k_figure
+from offleash.eval.comparison.changes import Change
 
 
 class Recorder:
@@ -36,3 +38,34 @@ def test_without_trackers_nothing_happens():
     trackers = Trackers(trainer)
     trackers.scalars({"a/b": 1.0}, step=0)
     assert trackers.tensorboard is None
+
+
+def test_hostile_text_cannot_break_the_table():
+    answer = "<script>alert(1)</script> | x | **b** `c` [l](http://x)\n\n| new | row |"
+    table = lost_and_gained_table([Change("p|1", answer, 5, 8, 0, 8)], [])
+    rows = table.splitlines()
+    assert len(rows) == 3
+    assert rows[2].count("|") == 6
+    assert "<script>" not in table
+    assert "**" not in table
+    assert "](" not in table
+
+
+def test_an_answer_reads_as_it_was_written():
+    answer = "(3+4)*5-2 & #1 <b>"
+    table = lost_and_gained_table([Change("p", answer, 5, 8, 0, 8)], [])
+    assert html.unescape(table.splitlines()[2].split("|")[3].strip()) == answer
+
+
+def test_the_table_says_how_many_more_there_are():
+    lost = [Change(f"p{i}", "1+1", 9 - i, 8, 0, 8) for i in range(5)]
+    table = lost_and_gained_table(lost, [], limit=3)
+    assert "and 2 more" in table
+    assert lost_and_gained_table([], []) == "nothing lost, nothing gained"
+
+
+def test_the_figure_draws_both_curves():
+    figure = pass_at_k_figure({1: 0.4, 2: 0.5}, {1: 0.5, 2: 0.52}, step=7)
+    (axes,) = figure.axes
+    assert [list(line.get_ydata()) for line in axes.lines] == [[0.4, 0.5], [0.5, 0.52]]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["base", "policy, step 7"]

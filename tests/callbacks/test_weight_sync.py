@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from offleash.callbacks.weight_sync import DIFFERENCE, NOISE, Scores, ServedWeights, find_fault, served_moved
+from offleash.callbacks.weight_sync import NOISE, Scores, ServedWeights, find_fault, served_moved
 from offleash.eval.errors import EngineError
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
@@ -197,7 +197,7 @@ def test_the_difference_is_logged_under_its_name(watched: Any, read_scalars: Any
     trainer.state.global_step = 1
     callback.on_log(trainer.args, trainer.state, trainer.control, logs={"reward": 1.0})
     callback.on_log(trainer.args, trainer.state, trainer.control, logs={"train_runtime": 1.0})
-    assert read_scalars(tmp_path)[DIFFERENCE] == [(1, pytest.approx(0, abs=1e-5))]
+    assert read_scalars(tmp_path)["monitor/served_logp_difference"] == [(1, pytest.approx(0, abs=1e-5))]
 
 
 def test_what_is_scored_are_the_ends_of_the_prompts_and_their_golds_one_sequence_each(make_trainer: Any) -> None:

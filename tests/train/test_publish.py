@@ -68,7 +68,7 @@ def test_the_card_beside_the_final_model_has_the_numbers_of_support_json_and_a_f
     assert found.pop("") == ["base", "step 1"]
     for start, part in NOISY.items():
         (title,) = (title for title in found if title.startswith(start))
-        names = (part, f"expected_{part}", f"p_{part}")
+        names = (part, "expected_shrunk", f"p_{part}")  # with equal budgets noise alone loses as many as it gains
         count, expected, p = (record["steps"]["1"][f"support/unit/{name}"] for name in names)
         assert found.pop(title) == ["-", markdown_text(f"{count:.0f} ({number(expected)}, {p_words(p)})")]
     assert "against its base lab:" in card
@@ -151,7 +151,7 @@ def test_a_push_that_fails_says_where_the_model_is(tmp_path, uploaded, monkeypat
 
 
 def test_names_from_outside_are_text_in_the_card_and_nothing_more():
-    metrics = {"pass_at_k/1": 0.5, "monitor/samples": 8.0, "support/floor": 0.75}
+    metrics = {"pass_at_k/1": 0.5, "monitor/samples": 8.0, "support/detection_limit": 0.75}
     record = {"k": 1, "token_entropy": "entropy/token_T1", "base": metrics, "steps": {"2": metrics, "10": metrics}}
     section = support_section(record, "t\n\n# <script>alert(1)</script>", "[m](http://x)|`y`![i](z)")
     assert "<script>" not in section

@@ -25,7 +25,6 @@ from transformers import AutoModelForCausalLM
 from trl import GRPOConfig
 
 from offleash import recipes
-from offleash.callbacks.weight_sync import DIFFERENCE
 from offleash.eval.engines.vllm_seam import multiply_unpacked
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
@@ -103,7 +102,7 @@ def samples(pool: Path) -> list[dict[str, Any]]:
 
 
 def served(folder: Path, read_scalars: Any) -> dict[int, float]:
-    points = read_scalars(folder / "tensorboard")[DIFFERENCE]
+    points = read_scalars(folder / "tensorboard")["monitor/served_logp_difference"]
     assert len(points) == len(dict(points))
     return dict(points)
 

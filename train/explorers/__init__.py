@@ -1,12 +1,13 @@
 """The table of explorers by name; one of your own is named by its dotted path, `my_module:MyExplorer`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.registry import build, find, fit_arguments
-from offleash.train.explorers.base import Explorer
-from offleash.train.explorers.checks import check_chain
+
+if TYPE_CHECKING:
+    from offleash.train.explorers.base import Explorer
 
 EXPLORERS: dict[str, str] = {
     name: f"offleash.train.explorers.{module}"
@@ -42,14 +43,18 @@ def fit_explorer_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str,
     return fit_arguments("explorer", name, find_explorer(name), arguments)
 
 
-def load_explorers(chosen: Mapping[str, Mapping[str, Any]]) -> list[Explorer]:
+def load_explorers(chosen: Mapping[str, Mapping[str, Any]]) -> "list[Explorer]":
     """One explorer for each name, with its arguments, in the order in which they act."""
+    from offleash.train.explorers.checks import check_chain  # torch, which the table of names does without
+
     explorers = [_load(name, arguments) for name, arguments in chosen.items()]
     check_chain(explorers)
     return explorers
 
 
-def _load(name: str, arguments: Mapping[str, Any]) -> Explorer:
+def _load(name: str, arguments: Mapping[str, Any]) -> "Explorer":
+    from offleash.train.explorers.base import Explorer
+
     explorer = build("explorer", name, find_explorer(name), **fit_explorer_arguments(name, arguments))
     if not isinstance(explorer, Explorer):
         raise ConfigError(

@@ -25,6 +25,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explored, Explorer, ExplorerTrainer
 from offleash.train.explorers.checks import check_positive, updates_per_rollout
+from offleash.train.explorers.metrics import ROLLOUTS
 
 FILE = "dynamic_sampling.json"
 ITEMS = "num_items_in_batch"
@@ -131,7 +132,7 @@ class DynamicSampling(Explorer):
         return float(self.budget or 0) * rollouts(vars(self.trainer.args), self.trainer.state.max_steps, processes)
 
     def _record_stop(self, step: int) -> None:
-        rule = {"rule": f"budget of {self._most():g} rollouts", "metric": "explorer/rollouts", "value": self.rollouts}
+        rule = {"rule": f"budget of {self._most():g} rollouts", "metric": ROLLOUTS.key, "value": self.rollouts}
         record = {**rule, "step": step, "checkpoint": f"checkpoint-{step}"}
         write_atomic(Path(self.trainer.args.output_dir) / STOPPED, json.dumps(record, indent=1).encode())
         print(f"offleash: stopped at step {step}: the budget is spent, {self.rollouts} rollouts were drawn", flush=True)

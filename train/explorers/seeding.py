@@ -13,7 +13,7 @@ A group's advantages are divided by its standard deviation and averaged over tok
 does neither (`scale_rewards: none`, `loss_type: dr_grpo`).
 
 With `source: base` training problems get `k` base samples each before step 1 (`base_samples.py`). Problems without a
-right one are left alone. The logged reward is the policy's own; `explorer/reward_with_traces` has the traces in it.
+right one are left alone. The logged reward is the policy's own; `REWARD_WITH_TRACES` includes the traces.
 TRL's `kl` and `entropy` are over all tokens of the batch, a trace's too; so is the KL penalty, which LUFFY has not.
 """
 
@@ -116,11 +116,7 @@ class Seeding(Explorer):
         return list(rows[rng.choice(len(rows), p=weights)])
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
-        own_pg = torch.where(rollouts.off_policy_pg, torch.nan, rollouts.rewards_pg)
-        self.seen = {
-            "outside": rollouts.off_policy_pg.float().mean().item(),
-            "on_policy_reward": own_pg.nanmean().item(),
-        }
+        self.seen = {"outside": rollouts.off_policy_pg.float().mean().item()}
         return advantages_pg
 
     def token_advantages(self, tokens: Tokens) -> torch.Tensor:

@@ -5,25 +5,16 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, cast
 
-import numpy as np
 from trl import GRPOConfig
 
 from offleash.callbacks.guard import SHORT, SupportGuard
-from offleash.callbacks.metrics import support_metrics, token_entropy_tag
+from offleash.callbacks.metrics import measured
 from offleash.eval.errors import ConfigError
-from offleash.eval.pool.counts import Hits
-from offleash.eval.stats.passk import powers_of_two
 from offleash.train.explorers.checks import updates_per_rollout
 from offleash.train.forecast.memory import Sharding
 from offleash.train.recipe.config import Recipe, RunConfig
 
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab", "comet_ml")
-SAMPLED = (
-    *("entropy/answer", "entropy/answer_corrected", "support/distinct_correct", "monitor/kl_base_k1"),
-    *("verify/response_length", "verify/truncated", "verify/no_answer", "verify/failed"),
-    *("monitor/samples", "monitor/seconds", "monitor/seconds_total"),
-)
-"""Tags of a measurement that do not depend on support, k or temperature."""
 
 
 def recipe_problems(recipe: Recipe, gpus: int) -> list[str]:
@@ -81,14 +72,6 @@ def absent_packages(recipe: Recipe, sharding: Sharding) -> list[str]:
     return [f"{name} is not installed here: {line}" for name, line in lines.items() if find_spec(name) is None]
 
 
-def measured_tags(recipe: Recipe) -> set[str]:
-    """The tags of everything that the monitor measures at a step."""
-    one = np.ones(1, dtype=np.int64)
-    hits = Hits(("",), one, one, one - 1, (None,), one)
-    passes = (f"pass_at_k/{k}" for k in powers_of_two(recipe.run.monitor_k))
-    return {*support_metrics(hits, hits), *passes, token_entropy_tag(recipe.training.temperature), *SAMPLED}
-
-
 def check_guards_have_monitor(run: RunConfig) -> None:
     if run.guards and not run.monitor_every:
         raise ConfigError(f"guards {run.guards} need the monitor: set monitor_every to a number of steps")
@@ -99,7 +82,7 @@ def check_guards(recipe: Recipe) -> None:
     check_guards_have_monitor(run)
     if not run.guards:
         return
-    known = measured_tags(recipe)
+    known = {metric.tag for metric in measured(run.monitor_k, recipe.training.temperature)}
     for rule in SupportGuard(cast(Any, None), run.guards).rules:  # the rules are read without a monitor
         if rule.tag not in known:
             close = difflib.get_close_matches(rule.tag, [*SHORT, *sorted(known)], n=1)

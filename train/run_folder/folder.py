@@ -7,8 +7,8 @@ from pathlib import Path
 
 from transformers import TrainingArguments
 
+from offleash.callbacks.event_files import trim_events
 from offleash.callbacks.guard import STOPPED
-from offleash.callbacks.tensorboard import trim_events
 from offleash.eval.errors import ConfigError
 from offleash.train.preflight.launch import sharding
 from offleash.train.recipe.config import Recipe, save_resolved

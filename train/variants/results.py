@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from offleash.callbacks import tags
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.passk import powers_of_two
@@ -122,17 +123,19 @@ def _pool(record: Mapping[str, Any]) -> str:
 
 
 def _metrics(raw: Mapping[str, float | None], record: Mapping[str, Any]) -> dict[str, float]:
-    tags = {
-        "pass_at_1": "pass_at_k/1",
-        "pass_at_top": f"pass_at_k/{powers_of_two(record['k'])[-1]}",
-        **{metric: f"support/unit/{metric}" for metric in ("nscr", "srr", "ndr", "sds")},
-        **{f"problem_{metric}": f"support/problem/{metric}" for metric in ("nscr", "srr", "ndr", "sds")},
-        "distinct_correct": "support/distinct_correct",
-        "answer_entropy": "entropy/answer",
+    of_key = {
+        "pass_at_1": tags.pass_at(1).tag,
+        "pass_at_top": tags.pass_at(powers_of_two(record["k"])[-1]).tag,
+        **{name: getattr(tags.UNIT, name).tag for name in ("nscr", "srr", "ndr", "sds")},
+        **{f"problem_{name}": getattr(tags.PROBLEM, name).tag for name in ("nscr", "srr", "ndr", "sds")},
+        "distinct_correct": tags.DISTINCT_CORRECT.tag,
+        "answer_entropy": tags.ANSWER_ENTROPY.tag,
         "token_entropy": record["token_entropy"],
-        **{rate: f"verify/{rate}" for rate in ("no_answer", "truncated", "failed")},
+        "no_answer": tags.NO_ANSWER.tag,
+        "truncated": tags.TRUNCATED.tag,
+        "failed": tags.FAILED.tag,
     }
-    values = {key: raw.get(tag) for key, tag in tags.items()}
+    values = {key: raw.get(tag) for key, tag in of_key.items()}
     return {key: math.nan if (value := values[key]) is None else float(value) for key in METRICS}
 
 

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
+from offleash.callbacks.metrics import measured
 from offleash.eval.errors import ConfigError
 from offleash.train.cli import main
 from offleash.train.grpo import train
 from offleash.train.preflight.launch import read_accelerate_config
-from offleash.train.preflight.recipe_checks import measured_tags
 from offleash.train.recipe.config import parse_recipe
 
 SMALL = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 8}']
@@ -187,7 +187,7 @@ def test_a_measurement_has_the_tags_that_guards_are_checked_against(tmp_path):
     recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *short, *SMALL])
     train(recipe)
     record = json.loads((tmp_path / "run" / "support.json").read_text())
-    assert measured_tags(recipe) == set(record["steps"]["0"])
+    assert {m.tag for m in measured(recipe.run.monitor_k, recipe.training.temperature)} == set(record["steps"]["0"])
 
 
 def test_the_monitors_samples_are_counted_from_its_arguments_where_the_data_does_not_load(capsys):

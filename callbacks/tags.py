@@ -1,0 +1,198 @@
+"""Every tag that the callbacks write to TensorBoard, W&B or trackio: written out once, with what makes its value.
+
+Search a tag you see in TensorBoard and you find its line here. The rest of the code refers to these constants. Tags
+with a number in them are patterns (`pass_at_k/{k}`). What training itself logs is in `train/explorers/metrics.py`.
+"""
+
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    """One logged number (or figure, or text)."""
+
+    tag: str
+    unit: str
+    meaning: str
+    made_by: str
+    """The function or property that computes it: a dotted path below `offleash`."""
+    base: str = ""
+    """The tag of the base model's value, "" if the metric has none."""
+
+    @property
+    def key(self) -> str:
+        """What the trainer's own log calls it: the Trainer puts `train/` before it."""
+        return self.tag.removeprefix("train/")
+
+    def fill(self, **values: str) -> "Metric":
+        """A pattern with values in its place-holders."""
+        return self._replace(tag=self.tag.format(**values), base=self.base.format(**values))
+
+
+class Level(NamedTuple):
+    """Support dynamics against the base at one level: of units, or of problems. `_hits5`: at five hits or more."""
+
+    preserved: Metric
+    shrunk: Metric
+    expanded: Metric
+    out: Metric
+    srr: Metric
+    ndr: Metric
+    sds: Metric
+    nscr: Metric
+    srr_hits5: Metric
+    ndr_hits5: Metric
+    sds_hits5: Metric
+    nscr_hits5: Metric
+    expected_shrunk: Metric
+    expected_expanded: Metric
+    p_shrunk: Metric
+    p_expanded: Metric
+
+
+_TABLE, _NOISE = "eval.stats.support.dynamics", "eval.stats.noise.noise_test"
+_SRR, _NDR = "eval.stats.support.Dynamics.srr", "eval.stats.support.Dynamics.ndr"
+_SDS, _NSCR = "eval.stats.support.Dynamics.sds", "eval.stats.support.Dynamics.nscr"
+_SAMPLE, _GROUPS = "callbacks.metrics.sample_metrics", "callbacks.rollouts.group_metrics"
+_STATUS = "callbacks.metrics.status_rates"
+_MEASURE = "callbacks.support.SupportCallback.measure"
+
+UNIT = Level(
+    Metric("support/unit/preserved", "units", "(problem, correct answer) units reached by base and policy", _TABLE),
+    Metric("support/unit/shrunk", "units", "units that only the base reached: lost", _TABLE),
+    Metric("support/unit/expanded", "units", "units that only the policy reached: gained", _TABLE),
+    Metric("support/unit/out", "units", "units that neither reached", _TABLE),
+    Metric("support/unit/srr", "fraction", "support retention rate: fraction of base units retained", _SRR),
+    Metric("support/unit/ndr", "fraction", "net discovery rate: fraction of policy units that are new", _NDR),
+    Metric("support/unit/sds", "fraction", "support dynamic score: harmonic mean of SRR and NDR", _SDS),
+    Metric("support/unit/nscr", "ratio", "net support change rate: (gained - lost) / union", _NSCR),
+    Metric("support/unit/srr_hits5", "fraction", "SRR, counting a unit as reached from 5 hits on", _SRR),
+    Metric("support/unit/ndr_hits5", "fraction", "NDR, counting a unit as reached from 5 hits on", _NDR),
+    Metric("support/unit/sds_hits5", "fraction", "SDS, counting a unit as reached from 5 hits on", _SDS),
+    Metric("support/unit/nscr_hits5", "ratio", "NSCR, counting a unit as reached from 5 hits on", _NSCR),
+    Metric("support/unit/expected_shrunk", "units", "shrunk units that sampling noise alone would show", _NOISE),
+    Metric("support/unit/expected_expanded", "units", "the same for expanded, where the two budgets differ", _NOISE),
+    Metric("support/unit/p_shrunk", "p-value", "exact p of this many shrunk units if nothing had changed", _NOISE),
+    Metric("support/unit/p_expanded", "p-value", "exact p of this many expanded units if nothing had changed", _NOISE),
+)
+PROBLEM = Level(
+    Metric("support/problem/preserved", "problems", "problems solved by base and policy", _TABLE),
+    Metric("support/problem/shrunk", "problems", "problems that only the base solved: lost", _TABLE),
+    Metric("support/problem/expanded", "problems", "problems that only the policy solved: gained", _TABLE),
+    Metric("support/problem/out", "problems", "problems that neither solved", _TABLE),
+    Metric("support/problem/srr", "fraction", "fraction of the base's solved problems retained", _SRR),
+    Metric("support/problem/ndr", "fraction", "fraction of the policy's solved problems that are new", _NDR),
+    Metric("support/problem/sds", "fraction", "harmonic mean of SRR and NDR over problems", _SDS),
+    Metric("support/problem/nscr", "ratio", "(gained - lost) / union over problems", _NSCR),
+    Metric("support/problem/srr_hits5", "fraction", "SRR, counting a problem as solved from 5 hits on", _SRR),
+    Metric("support/problem/ndr_hits5", "fraction", "NDR, counting a problem as solved from 5 hits on", _NDR),
+    Metric("support/problem/sds_hits5", "fraction", "SDS, counting a problem as solved from 5 hits on", _SDS),
+    Metric("support/problem/nscr_hits5", "ratio", "NSCR, counting a problem as solved from 5 hits on", _NSCR),
+    Metric("support/problem/expected_shrunk", "problems", "shrunk problems that noise alone would show", _NOISE),
+    Metric("support/problem/expected_expanded", "problems", "the same for expanded, where budgets differ", _NOISE),
+    Metric("support/problem/p_shrunk", "p-value", "exact p of this many shrunk problems under no change", _NOISE),
+    Metric("support/problem/p_expanded", "p-value", "exact p of this many expanded problems under no change", _NOISE),
+)
+DETECTION_LIMIT = Metric(
+    "support/detection_limit",
+    "probability",
+    "largest probability of a unit that was missed in all k samples (95 % confidence); logged once",
+    "eval.stats.support.detection_limit",
+)
+DISTINCT_CORRECT = Metric(
+    "support/distinct_correct",
+    "answers",
+    "distinct correct answers reached per problem",
+    _SAMPLE,
+    base="support/base/distinct_correct",
+)
+LOST_AND_GAINED = Metric(
+    "support/lost_and_gained", "text", "table of units lost and gained", "callbacks.trackers.lost_and_gained_table"
+)
+
+PASS_AT_K = Metric(
+    "pass_at_k/{k}",
+    "probability",
+    "unbiased pass@k, mean over problems; k = 1, 2, 4, ...",
+    "eval.stats.passk.pass_at_k",
+    base="pass_at_k/base/{k}",
+)
+PASS_AT_K_FIGURE = Metric(
+    "pass_at_k/base_and_policy", "figure", "pass@k of base and policy over k", "callbacks.trackers.pass_at_k_figure"
+)
+
+ANSWER_ENTROPY = Metric(
+    "entropy/answer",
+    "nats",
+    "entropy over a problem's answers (plug-in), mean over problems",
+    "eval.stats.entropy.answer_entropy",
+    base="entropy/base/answer",
+)
+ANSWER_ENTROPY_CORRECTED = Metric(
+    "entropy/answer_corrected",
+    "nats",
+    "the same, corrected for the bias of few samples (Chao-Wang-Jost)",
+    "eval.stats.entropy.answer_entropy_corrected",
+    base="entropy/base/answer_corrected",
+)
+TOKEN_ENTROPY = Metric(
+    "entropy/token_T{temperature}",
+    "nats",
+    "mean token entropy with logits divided by the temperature",
+    _SAMPLE,
+    base="entropy/base/token_T{temperature}",
+)
+
+RESPONSE_LENGTH = Metric(
+    "verify/response_length", "tokens", "mean completion length", _SAMPLE, base="verify/base/response_length"
+)
+TRUNCATED = Metric(
+    "verify/truncated", "fraction", "completions cut off at the length limit", _STATUS, base="verify/base/truncated"
+)
+NO_ANSWER = Metric(
+    "verify/no_answer", "fraction", "completions without an answer", _STATUS, base="verify/base/no_answer"
+)
+FAILED = Metric(
+    "verify/failed", "fraction", "completions on which the verifier failed", _STATUS, base="verify/base/failed"
+)
+
+KL_TO_BASE = Metric("monitor/kl_base_k1", "nats per completion", "KL to the base (k1 estimator)", _SAMPLE)
+SAMPLES = Metric("monitor/samples", "samples", "samples drawn per measurement; logged once", _MEASURE)
+SECONDS = Metric("monitor/seconds", "seconds", "time that this measurement took", _MEASURE)
+SECONDS_TOTAL = Metric("monitor/seconds_total", "seconds", "time spent measuring so far", _MEASURE)
+SERVED_DIFFERENCE = Metric(
+    "monitor/served_logp_difference",
+    "nats per token",
+    "mean absolute difference of log-probabilities between vLLM and the trainer: rounding, or a failed weight sync",
+    "callbacks.weight_sync.Scores.difference",
+)
+
+ROLLOUT_ENTROPY = Metric("rollouts/answer_entropy", "nats", "entropy over a training group's answers", _GROUPS)
+ROLLOUT_ANSWERS = Metric("rollouts/distinct_answers", "answers", "distinct answers per training group", _GROUPS)
+ROLLOUT_CORRECT = Metric("rollouts/distinct_correct", "answers", "distinct correct answers per group", _GROUPS)
+ALL_CORRECT = Metric("rollouts/all_correct", "fraction", "groups without a wrong rollout: no gradient", _GROUPS)
+ALL_WRONG = Metric("rollouts/all_wrong", "fraction", "groups without a correct rollout: no gradient", _GROUPS)
+
+SAMPLED = (
+    *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, DISTINCT_CORRECT),
+    *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, FAILED, KL_TO_BASE),
+)
+"""What one pool gives besides pass@k and token entropy."""
+ONCE = (DETECTION_LIMIT, SAMPLES)
+"""Constants of a run: logged at the first measured step only."""
+METRICS: tuple[Metric, ...] = (
+    *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, LOST_AND_GAINED),
+    *(PASS_AT_K, PASS_AT_K_FIGURE, ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, TOKEN_ENTROPY),
+    *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, FAILED),
+    *(KL_TO_BASE, SAMPLES, SECONDS, SECONDS_TOTAL, SERVED_DIFFERENCE),
+    *(ROLLOUT_ENTROPY, ROLLOUT_ANSWERS, ROLLOUT_CORRECT, ALL_CORRECT, ALL_WRONG),
+)
+
+
+def pass_at(k: int) -> Metric:
+    """`pass_at_k/8` for k = 8."""
+    return PASS_AT_K.fill(k=str(k))
+
+
+def token_entropy(temperature: float) -> Metric:
+    """`entropy/token_T0.7` for temperature 0.7."""
+    return TOKEN_ENTROPY.fill(temperature=f"{temperature:g}")
