@@ -25,14 +25,14 @@ class Verdict:
     """Of one completion.
 
     `answer` is the canonical answer class, None if no answer was found. `status` is "ok" whenever an answer was judged,
-    right or wrong; "timeout" and "error" are failures of the verifier and never mean "wrong". `step` names the
-    extraction step that found the answer ("" if none did).
+    right or wrong; "timeout" and "error" are failures of the verifier and never mean "wrong". `extracted_by`
+    names the extraction rule that found the answer ("" if none did).
     """
 
     answer: str | None
     correct: bool
     status: Status
-    step: str = ""
+    extracted_by: str = ""
 
     @property
     def failed(self) -> bool:

@@ -166,7 +166,7 @@ class PolicyPool:
                 "answer": [verdict.answer for verdict in verdicts],
                 "correct": [verdict.correct for verdict in verdicts],
                 "status": [verdict.status for verdict in verdicts],
-                "step": [verdict.step for verdict in verdicts],
+                "extracted_by": [verdict.extracted_by for verdict in verdicts],
                 "tokens": [draw.tokens for draw in draws],
                 "logprob": [draw.logprob for draw in draws],
                 "base_logprob": [draw.base_logprob for draw in draws],

@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
         ("answer", pa.large_string()),
         ("correct", pa.bool_()),
         ("status", pa.string()),
-        ("step", pa.string()),
+        ("extracted_by", pa.string()),
         ("tokens", pa.int32()),
         ("logprob", pa.float64()),
         ("base_logprob", pa.float64()),

@@ -20,8 +20,8 @@ from offleash.eval.tasks.loading import content_id
 NUMBERS = ("logprob", "base_logprob", "entropy")
 ROUNDING = 1e-4
 COLUMNS = (
-    "problem_id", "index", "completion", "answer", "correct", "status", "step", "truncated", "tokens", *NUMBERS,
-    "prompt", "question", "gold", "meta", "all_answers",
+    "problem_id", "index", "completion", "answer", "correct", "status", "extracted_by", "step", "truncated", "tokens",
+    *NUMBERS, "prompt", "question", "gold", "meta", "all_answers",
 )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ class Record:
     answered: bool = False
     correct: bool | None = None
     status: Status | None = None
-    step: str = ""
+    extracted_by: str = ""
     truncated: bool = False
     tokens: int | None = None
     logprob: float | None = None
@@ -223,7 +223,7 @@ def offleash(row: Mapping[str, Any], reading: Reading) -> list[Record]:
         answered="answer" in row,
         correct=flag(row.get("correct"), "correct"),
         status=status,
-        step=text(row.get("step"), "step") or "",
+        extracted_by=text(row.get("extracted_by", row.get("step")), "extracted_by") or "",
         truncated=bool(flag(row.get("truncated"), "truncated")) or status == "truncated",
         tokens=whole(row.get("tokens"), "tokens"),
         logprob=logprob(row.get("logprob"), "logprob"),

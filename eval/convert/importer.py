@@ -276,7 +276,7 @@ def judged(records: Sequence[Record], where: Sequence[int], problems: Sequence[P
     failures.add(verdicts)
     failures.check()
     return [
-        sample(record, problems[place].id, verdict.answer, verdict.correct, verdict.status, verdict.step)
+        sample(record, problems[place].id, verdict.answer, verdict.correct, verdict.status, verdict.extracted_by)
         for record, place, verdict in zip(records, where, verdicts, strict=True)
     ]
 
@@ -291,7 +291,7 @@ def as_given(
     reasons = [(line, objection(record, answers[place])) for (line, record), place in zip(lines, where, strict=True)]
     complain(path, [(line, reason) for line, reason in reasons if reason], len(lines))
     return [
-        sample(record, problems[place].id, record.answer, bool(record.correct), status_of(record), record.step)
+        sample(record, problems[place].id, record.answer, bool(record.correct), status_of(record), record.extracted_by)
         for (_, record), place in zip(lines, where, strict=True)
     ]
 
@@ -318,7 +318,9 @@ def status_of(record: Record) -> Status:
     return "no_answer" if record.answered else "ok"
 
 
-def sample(record: Record, problem_id: str, answer: str | None, correct: bool, status: Status, step: str) -> Sample:
+def sample(
+    record: Record, problem_id: str, answer: str | None, correct: bool, status: Status, extracted_by: str
+) -> Sample:
     assert record.index is not None, "records are numbered before they become samples"
     return Sample(
         problem_id,
@@ -326,7 +328,7 @@ def sample(record: Record, problem_id: str, answer: str | None, correct: bool, s
         answer,
         correct,
         status,
-        step,
+        extracted_by,
         record.tokens,
         record.logprob,
         record.base_logprob,

@@ -203,7 +203,7 @@ class Drawing:
             "answer": [verdict.answer for verdict in verdicts],
             "correct": [verdict.correct for verdict in verdicts],
             "status": [verdict.status for verdict in verdicts],
-            "step": [verdict.step for verdict in verdicts],
+            "extracted_by": [verdict.extracted_by for verdict in verdicts],
             "tokens": [completion.tokens for _, _, completion in samples],
             "logprob": [completion.logprob for _, _, completion in samples],
             "completion": [completion.text for _, _, completion in samples],

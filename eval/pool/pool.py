@@ -35,8 +35,9 @@ from offleash.eval.pool.store import Answers, Chunk, Draws, Parts, Seen, read_pr
 from offleash.eval.problem import Problem
 
 _NOTE_ROWS = 5_000_000
-FORMAT = 1
-"""Of the folder's layout. A newer one is refused, an older one would be read or refused by name."""
+FORMAT = 2
+"""Of the folder's layout. Older ones are read and continued, a newer one is refused."""
+_FORMER_NAMES = {"extracted_by": "step"}  # of columns, in parts of format 1
 
 
 class Pool:
@@ -45,7 +46,7 @@ class Pool:
     def __init__(self, path: Path, spec: PoolSpec) -> None:
         self.path = path
         self.spec = spec
-        self.parts = Parts(path, "samples", SCHEMA, b"offleash.spec", spec.fingerprint(), ("answer",))
+        self.parts = Parts(path, "samples", SCHEMA, b"offleash.spec", spec.fingerprint(), ("answer",), _FORMER_NAMES)
 
     @classmethod
     def create(
@@ -266,7 +267,7 @@ def _read_spec(folder: Path) -> PoolSpec:
     version = content.get("format") if isinstance(content, dict) else None
     if isinstance(version, int) and version > FORMAT:
         raise PoolError(f"{folder} is a pool of format {version}, this Offleash reads up to {FORMAT}: upgrade Offleash")
-    if version != FORMAT or not isinstance(content.get("spec"), dict):
+    if version not in (1, FORMAT) or not isinstance(content.get("spec"), dict):
         raise PoolError(f"{path} does not describe a pool (format {version!r}); restore it or draw a new pool")
     spec = PoolSpec.from_json(content["spec"])
     if spec.fingerprint() != content.get("fingerprint"):

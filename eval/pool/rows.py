@@ -24,7 +24,7 @@ SCHEMA = pa.schema(
         pa.field("answer", pa.large_string()),
         pa.field("correct", pa.bool_(), nullable=False),
         pa.field("status", _CODES, nullable=False),
-        pa.field("step", _CODES),
+        pa.field("extracted_by", _CODES),
         pa.field("tokens", pa.int32()),
         pa.field("logprob", pa.float64()),
         pa.field("base_logprob", pa.float64()),
@@ -49,7 +49,7 @@ class Sample:
     answer: str | None
     correct: bool
     status: Status
-    step: str = ""
+    extracted_by: str = ""
     tokens: int | None = None
     logprob: float | None = None
     base_logprob: float | None = None

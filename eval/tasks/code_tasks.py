@@ -124,7 +124,9 @@ class CodeAnswers:
                 verdicts.append(Verdict(None, False, "truncated" if was_cut else "no_answer"))
             else:
                 status, passed = self._passed[problem.id, one.answer]
-                verdicts.append(Verdict("correct" if passed else known_as(one.answer), passed, status, one.step))
+                verdicts.append(
+                    Verdict("correct" if passed else known_as(one.answer), passed, status, one.extracted_by)
+                )
         return verdicts
 
     def correct_answers(self, problem: Problem) -> None:

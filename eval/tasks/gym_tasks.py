@@ -96,7 +96,7 @@ class Gym:
                 verdicts.append(Verdict(None, False, "truncated" if was_cut else "no_answer"))
             else:
                 status, correct = self._scores[problem.id, answer]
-                verdicts.append(Verdict(self._class(problem, answer, correct), correct, status, one.step))
+                verdicts.append(Verdict(self._class(problem, answer, correct), correct, status, one.extracted_by))
         return verdicts
 
     def correct_answers(self, problem: Problem) -> None:

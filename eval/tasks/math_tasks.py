@@ -86,13 +86,13 @@ class MathAnswers:
         gold, answer = value_of(problem.gold), value_of(found.answer)
         if gold is None or answer is None or abs(answer - gold) > self.tolerance * abs(gold):
             return verdict
-        return Verdict(answer_class(problem.gold), True, "ok", found.step)
+        return Verdict(answer_class(problem.gold), True, "ok", found.extracted_by)
 
 
 def _verdict(found: Found, judgement: Judgement | None, truncated: bool) -> Verdict:
     if judgement is None:
         return Verdict(None, False, "truncated" if truncated else "no_answer")
-    return Verdict(judgement.answer, judgement.correct, judgement.status, found.step)
+    return Verdict(judgement.answer, judgement.correct, judgement.status, found.extracted_by)
 
 
 def _short_hash(text: str) -> str:
@@ -109,10 +109,10 @@ def canonical(problem: Problem, found: Found) -> Found:
         return found
     if "choices" in problem.meta:
         letter = letter_of(found.answer, problem.meta["choices"])
-        return found if letter is None else Found(letter, found.step)
+        return found if letter is None else Found(letter, found.extracted_by)
     places = problem.meta.get("precision")
     value = value_of(found.answer) if places is not None else None
-    return found if value is None else Found(decimal(value, int(places or 0)), found.step)
+    return found if value is None else Found(decimal(value, int(places or 0)), found.extracted_by)
 
 
 def letter_of(answer: str, choices: Sequence[str]) -> str | None:

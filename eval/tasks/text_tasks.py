@@ -197,9 +197,9 @@ def judged(problem: Problem, found: Found, grade: Grade | None, cut: bool) -> Ve
     if found.answer is None:
         return Verdict(None, False, "truncated" if cut else "no_answer")
     if grade is not None and grade.letter is None:
-        return Verdict(class_of(problem.gold, found.answer, False), False, "error", found.step)
+        return Verdict(class_of(problem.gold, found.answer, False), False, "error", found.extracted_by)
     correct = grade is None or grade.correct
-    return Verdict(class_of(problem.gold, found.answer, correct), correct, "ok", found.step)
+    return Verdict(class_of(problem.gold, found.answer, correct), correct, "ok", found.extracted_by)
 
 
 def words(text: str) -> str:

@@ -21,7 +21,7 @@ class Found(NamedTuple):
     """An answer and the step that found it; (None, "") if none did."""
 
     answer: str | None
-    step: str
+    extracted_by: str
 
 
 def extract(completion: str, steps: Sequence[Step], *, opened: bool = False, after_think: bool = True) -> Found:

@@ -14,8 +14,8 @@ from offleash.eval.convert.formats import Reading
 from offleash.eval.convert.importer import Source, import_samples
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.rows import Sample
+from offleash.eval.pool.pool import FORMAT, Pool
+from offleash.eval.pool.rows import SCHEMA, Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Plan
@@ -36,7 +36,7 @@ def parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def contents(pool: Pool) -> tuple[Any, ...]:
-    names = ["problem_id", "index", "completion", "answer", "correct", "status", "step", "tokens", "logprob", "entropy"]
+    names = [name for name in SCHEMA.names if name != "base_logprob"]
     return pool.read(names).to_pylist(), pool.problems, pool.answers
 
 
@@ -44,12 +44,22 @@ MESSAGES = [{"role": "user", "content": "What is 2 + 2?"}]
 NATIVE: list[dict[str, Any]] = [
     {
         "problem_id": "p/1", "index": 0, "completion": "It is \\boxed{4}", "answer": "4", "correct": True, "tokens": 9,
-        "logprob": -3.25, "entropy": 0.5, "step": "boxed", "prompt": MESSAGES, "gold": "4", "meta": {"domain": "math"},
+        "logprob": -3.25, "entropy": 0.5, "extracted_by": "boxed", "prompt": MESSAGES, "gold": "4",
+        "meta": {"domain": "math"},
     },
     {"problem_id": "p/1", "index": 2, "completion": "\ud83d\ude00 \u0000 é", "answer": None, "correct": False},
     {"problem_id": "p/2", "index": 0, "answer": "b*a", "correct": 1, "prompt": "a b:", "all_answers": ["a*b", "b*a"]},
     {"problem_id": "p/2", "index": 1, "answer": None, "correct": 0.0, "status": "truncated"},
 ]  # fmt: skip
+
+
+def test_the_former_name_of_a_column_is_still_read(tmp_path: Path) -> None:
+    former = [{"step" if key == "extracted_by" else key: value for key, value in row.items()} for row in NATIVE]
+    pools = []
+    for name, given in (("new", NATIVE), ("former", former)):
+        import_samples(jsonl(tmp_path / f"{name}.jsonl", given), tmp_path / name)
+        pools.append(contents(Pool.open(tmp_path / name)))
+    assert pools[0] == pools[1]
 
 
 def test_verdicts_are_taken_as_given(tmp_path: Path) -> None:
@@ -99,7 +109,7 @@ def test_the_exported_folder_is_a_dataset(tmp_path: Path) -> None:
     assert len(data) == 4
     assert "prompt" not in data.column_names
     assert data[2]["all_answers"] == ["a*b", "b*a"]
-    assert json.loads((tmp_path / "set" / "pool.json").read_text())["format"] == 1
+    assert json.loads((tmp_path / "set" / "pool.json").read_text())["format"] == FORMAT
     with pytest.raises(ConfigError, match="exists"):
         export_samples(Pool.open(tmp_path / "pool"), tmp_path / "set")
     with pytest.raises(ConfigError, match="ends in"):

@@ -262,7 +262,7 @@ def test_opening_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     for damaged, message in [
         (text[:50], "JSON"),
         ("[]", "does not describe a pool"),
-        (text.replace('"format": 1', '"format": 2'), "upgrade Offleash"),
+        (text.replace('"format": 2', '"format": 3'), "format 3"),
         (text.replace('"temperature": 1.0', '"temperature": 0.5'), "changed after"),
         (text.replace('"temperature": 1.0', '"temperature": null'), "cannot be read"),
         (text.replace('"temperature"', '"heat"'), "unknown.*heat"),
@@ -576,3 +576,55 @@ def test_a_folder_that_cannot_be_made_or_is_gone_is_one_clear_line(tmp_path: Pat
     pool.path.rename(tmp_path / "moved")
     with pytest.raises(PoolError, match=r"cannot write .*No such file"):
         pool.append(rows([(0, 0)]))
+
+
+# Pools that older versions wrote.
+
+
+OLD_COLUMNS = pa.schema(
+    [
+        pa.field("problem_id", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("index", pa.int32(), nullable=False),
+        pa.field("answer", pa.large_string()),
+        pa.field("correct", pa.bool_(), nullable=False),
+        pa.field("status", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("step", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("tokens", pa.int32()),
+        pa.field("logprob", pa.float64()),
+        pa.field("base_logprob", pa.float64()),
+        pa.field("entropy", pa.float64()),
+        pa.field("completion", pa.large_string()),
+    ]
+)
+
+
+def pool_of_format_1(path: Path, pairs: list[tuple[int, int]]) -> None:
+    """As it was on disk: the extraction rule is in a column called `step`."""
+    pool = Pool.create(path, SPEC, PROBLEMS)
+    text = (path / "pool.json").read_text()
+    assert '"format": 2' in text
+    (path / "pool.json").write_text(text.replace('"format": 2', '"format": 1'))
+    columns = {**rows(pairs), "step": ["boxed" if i % 2 else None for _, i in pairs]}
+    arrays = [pa.array(columns.get(item.name, [None] * len(pairs)), item.type) for item in OLD_COLUMNS]
+    stamp = {b"offleash.spec": pool.spec.fingerprint().encode()}
+    part = path / f"samples-{time.time_ns():020d}-0123456789ab.parquet"
+    pq.write_table(pa.Table.from_arrays(arrays, schema=OLD_COLUMNS.with_metadata(stamp)), part, compression="zstd")
+
+
+def test_a_pool_of_format_1_opens_reads_and_continues(tmp_path: Path) -> None:
+    pool_of_format_1(tmp_path / "old", ALL[:90])
+    pool = Pool.open_or_create(tmp_path / "old", SPEC, PROBLEMS)
+    assert sum(map(len, pool.missing())) == len(ALL) - 90
+    rules = ["boxed" if i % 2 else None for _, i in ALL]
+    assert pool.read(["extracted_by"])["extracted_by"].to_pylist() == rules[:90]
+    assert pool.read().column_names == pool.read(limit=1).column_names
+    left = [(p, int(i)) for p, indices in enumerate(pool.missing()) for i in indices]
+    pool.append(rows(left, extracted_by=["boxed" if i % 2 else None for _, i in left]))
+    new = Pool.create(tmp_path / "new", SPEC, PROBLEMS)
+    new.append(rows(ALL, extracted_by=rules))
+    assert pool.is_complete
+    assert pool.duplicates() == 0
+    names = [item.name for item in fields(Sample)]
+    assert pool.read(names).to_pylist() == new.read(names).to_pylist()
+    assert pool.hits().unit_hits.tolist() == new.hits().unit_hits.tolist()
+    assert pool.tally().status_ps.tolist() == new.tally().status_ps.tolist()

@@ -492,7 +492,7 @@ def test_private_cases_cannot_run_code(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_program_is_the_last_fenced_block() -> None:
     assert program_in("```python\na\n```\ntext\n```\nb\n```").answer == "b\n"
     assert program_in("<think>```python\na\n```</think>\n```py\nc\n```").answer == "c\n"
-    assert program_in("def f():\n    return 1").step == "bare"
+    assert program_in("def f():\n    return 1").extracted_by == "bare"
     assert program_in("```python\nnever closed").answer is None
     assert program_in("I cannot do it.").answer is None
 

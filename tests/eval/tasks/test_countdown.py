@@ -159,7 +159,7 @@ def test_hostile_completions_get_a_verdict_quickly() -> None:
     start = time.process_time()
     verdicts = task.verify(task.problems * len(HOSTILE), HOSTILE)
     assert time.process_time() - start < 10
-    assert {(v.answer, v.correct, v.status, v.step) for v in verdicts} == {(None, False, "no_answer", "")}
+    assert {(v.answer, v.correct, v.status, v.extracted_by) for v in verdicts} == {(None, False, "no_answer", "")}
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
@@ -196,7 +196,7 @@ def test_gold_scores_one_and_every_enumerated_answer_is_correct(probe: Countdown
         answers = probe.correct_answers(one)
         assert answers[0] == one.gold
         verdicts = probe.verify([one] * len(answers), answers)
-        assert [(v.answer, v.correct, v.status, v.step) for v in verdicts] == [
+        assert [(v.answer, v.correct, v.status, v.extracted_by) for v in verdicts] == [
             (answer, True, "ok", "expression") for answer in answers
         ]
 

@@ -61,7 +61,7 @@ def test_many_answers_may_be_right_and_count_as_one_unit(tasks: dict[str, Gym]) 
     found = task.verify([problem] * 3, [f"\\boxed{{{spelling}}}" for spelling in spellings])
     assert [verdict.correct for verdict in found] == [True] * 3
     assert {verdict.answer for verdict in found} == {problem.gold}
-    assert {verdict.step for verdict in found} == {"boxed"}
+    assert {verdict.extracted_by for verdict in found} == {"boxed"}
     assert task.correct_answers(problem) is None
 
 
@@ -119,7 +119,7 @@ def test_every_case_has_its_status(tasks: dict[str, Gym]) -> None:
     gold = f"<answer>{task.problems[0].gold}</answer>"
     completions = [gold, "none", "none", f"<think>{gold}", f"<think>no</think>{task.problems[0].gold}"]
     found = task.verify([task.problems[0]] * 5, completions, [False, False, True, False, False])
-    assert [(v.correct, v.status, v.step) for v in found] == [
+    assert [(v.correct, v.status, v.extracted_by) for v in found] == [
         (True, "ok", "answer_tag"),
         (False, "no_answer", ""),
         (False, "truncated", ""),

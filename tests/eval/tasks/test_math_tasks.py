@@ -21,7 +21,7 @@ def task() -> Iterator[MathAnswers]:
 def test_gold_scores_and_wrong_does_not(task: MathAnswers) -> None:
     for problem in task.problems:
         right, wrong = task.verify([problem] * 2, [task.gold_completion(problem), "\\boxed{77}"])
-        assert (right.correct, right.status, right.step) == (True, "ok", "boxed")
+        assert (right.correct, right.status, right.extracted_by) == (True, "ok", "boxed")
         assert (wrong.correct, wrong.status, wrong.answer) == (False, "ok", "77")
         assert task.correct_answers(problem) == (right.answer,)
 
@@ -59,7 +59,7 @@ def test_prose_is_read_only_when_asked(task: MathAnswers) -> None:
     loose = MathAnswers("small", PROBLEMS, steps=NUMBER_STEPS)
     assert task.verify([task.problems[0]], ["The answer is 2."])[0].status == "no_answer"
     verdict = loose.verify([loose.problems[0]], ["The answer is 2."])[0]
-    assert (verdict.correct, verdict.step) == (True, "phrase")
+    assert (verdict.correct, verdict.extracted_by) == (True, "phrase")
 
 
 def test_duplicated_ids_are_named() -> None:
