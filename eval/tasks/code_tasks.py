@@ -21,8 +21,8 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Status, Verdict
 from offleash.eval.verify.extract import Found, visible
+from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
-from offleash.eval.verify.sandbox.sandbox import Limits
 
 VERDICTS = "1"  # changes with any change that could change a verdict
 CPU_SECONDS, MEMORY_BYTES = 15, 2 << 30  # per case, or for all calls of a function

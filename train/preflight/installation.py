@@ -163,7 +163,7 @@ def launcher() -> Iterator[Finding]:
 
 
 def sandbox() -> Iterator[Finding]:
-    from offleash.eval.verify.sandbox.sandbox import unavailable
+    from offleash.eval.verify.sandbox.confine import unavailable
 
     reason = unavailable()
     if reason is None:

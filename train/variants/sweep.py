@@ -18,7 +18,7 @@ from types import FrameType
 from tqdm import tqdm
 
 from offleash.eval.report.numbers import share
-from offleash.eval.verify.sandbox.sandbox import die_with_parent
+from offleash.eval.verify.sandbox.limits import die_with_parent
 from offleash.train.run_folder.folder import hold
 from offleash.train.variants.results import read_run
 from offleash.train.variants.runs import Run, check_unchanged, drop_bars, record_failure, record_start

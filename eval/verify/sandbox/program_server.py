@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 MAX_MESSAGE = 16 << 20
@@ -88,31 +89,47 @@ def decode(data: Any) -> Any:
     return Opaque(str(content))
 
 
-def write_message(fd: int, message: Any) -> None:
+# Messages are JSON after four bytes of length. The judge and the workers use these functions too; they are here
+# because this file runs alone, as source text, and cannot import them.
+
+
+def pack(message: Any, limit: int = MAX_MESSAGE) -> bytes:
     data = json.dumps(message).encode()
-    if len(data) > MAX_MESSAGE:
-        raise ValueError("a message over the limit")
-    data = struct.pack("!I", len(data)) + data
+    if len(data) > limit:
+        raise ValueError(f"a message of {len(data)} bytes is over the limit of {limit}")
+    return struct.pack("!I", len(data)) + data
+
+
+def frame_length(head: bytes, limit: int = MAX_MESSAGE) -> int:
+    length = int(struct.unpack("!I", head)[0])
+    if length > limit:
+        raise ValueError(f"a message of {length} bytes is over the limit of {limit}")
+    return length
+
+
+def read_frame(read: Callable[[int], bytes], limit: int = MAX_MESSAGE) -> bytes:
+    """The next message by `read(count)`, which returns at most that many bytes. EOFError if the other side is gone."""
+
+    def exactly(count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            block = read(min(count - len(data), 1 << 20))
+            if not block:
+                raise EOFError
+            data += block
+        return bytes(data)
+
+    return exactly(frame_length(exactly(4), limit))
+
+
+def write_message(fd: int, message: Any) -> None:
+    data = pack(message)
     while data:
         data = data[os.write(fd, data) :]
 
 
 def read_message(fd: int) -> Any:
-    """The next message; EOFError if the other side is gone, ValueError if it is too long or no JSON."""
-    length = struct.unpack("!I", read_exactly(fd, 4))[0]
-    if length > MAX_MESSAGE:
-        raise ValueError("a message over the limit")
-    return json.loads(read_exactly(fd, length))
-
-
-def read_exactly(fd: int, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        block = os.read(fd, min(count - len(data), 1 << 20))
-        if not block:
-            raise EOFError
-        data += block
-    return data
+    return json.loads(read_frame(lambda count: os.read(fd, count)))
 
 
 def serve(requests: int, replies: int) -> None:

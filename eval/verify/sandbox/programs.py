@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.verify.sandbox import sandbox
-from offleash.eval.verify.sandbox.sandbox import Limits
+from offleash.eval.verify.sandbox import confine
+from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.workers import Outcome, WorkerPool
 
 MAX_PROGRAM = 200_000
@@ -108,7 +108,7 @@ class ProgramVerifier:
 
     @staticmethod
     def _confinement(allow_unconfined: bool) -> bool:
-        reason = sandbox.unavailable()
+        reason = confine.unavailable()
         if reason is None:
             return True
         if not allow_unconfined:

@@ -20,8 +20,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from offleash.eval.verify.sandbox import program_server, sandbox
-from offleash.eval.verify.sandbox.program_server import decode, encode
+from offleash.eval.verify.sandbox import confine, program_server
+from offleash.eval.verify.sandbox.limits import Limits, die_with_parent, end_children, kill_and_reap, spawn_unconfined
+from offleash.eval.verify.sandbox.program_server import decode, encode, pack, read_frame
 
 SERVER = Path(program_server.__file__).read_text(encoding="utf-8")
 PYTHON = os.path.realpath(sys.executable)
@@ -46,7 +47,7 @@ def judge(job: dict[str, Any]) -> dict[str, Any]:
     os.close(writer)
     report = watch(pid, reader, trial)
     os.close(reader)
-    sandbox.kill_and_reap(pid)
+    kill_and_reap(pid)
     if "error" in report:
         raise JudgeError(report["error"])
     return report
@@ -54,14 +55,14 @@ def judge(job: dict[str, Any]) -> dict[str, Any]:
 
 def start(trial: "Trial", confined: bool, writer: int) -> int:
     if confined:
-        return sandbox.spawn(
+        return confine.spawn(
             trial.run,
-            readable=[*sandbox.interpreter_paths(), *trial.path],
+            readable=[*confine.interpreter_paths(), *trial.path],
             limits=trial.outer_limits,
             keep=[writer],
             environment=ENVIRONMENT,
         )
-    return sandbox.spawn_unconfined(trial.run, limits=trial.outer_limits, environment=ENVIRONMENT)
+    return spawn_unconfined(trial.run, limits=trial.outer_limits, environment=ENVIRONMENT)
 
 
 def watch(pid: int, reader: int, trial: "Trial") -> dict[str, Any]:
@@ -110,8 +111,8 @@ class Trial:
 
     def __init__(self, job: dict[str, Any], writer: int) -> None:
         self.job, self.writer = job, writer
-        self.limits = sandbox.Limits(**job["limits"])
-        self.outer_limits = sandbox.Limits(**(job["limits"] | {"cpu_seconds": 3600}))
+        self.limits = Limits(**job["limits"])
+        self.outer_limits = Limits(**(job["limits"] | {"cpu_seconds": 3600}))
         self.wall_seconds: float = job["wall_seconds"]
         tests = len(job["cases"]) if job["cases"] is not None else 1
         self.total_seconds = min(self.wall_seconds * tests, job["total_seconds"]) + 2.0
@@ -130,7 +131,7 @@ class Trial:
         os.write(self.writer, json.dumps(report).encode()[:MAX_REPORT] + b"\n")
 
     def limit_child(self) -> None:
-        sandbox.die_with_parent()
+        die_with_parent()
         resource.setrlimit(resource.RLIMIT_CPU, (self.limits.cpu_seconds, self.limits.cpu_seconds))
 
     # The program as a function
@@ -235,8 +236,7 @@ class Caller:
 
     def write(self, message: Any) -> None:
         """Without blocking past the deadline: a program may stop reading."""
-        data = json.dumps(message).encode()
-        data = len(data).to_bytes(4, "big") + data
+        data = pack(message)
         while data:
             self.wait([], [self.requests])
             try:
@@ -246,24 +246,18 @@ class Caller:
 
     def read(self) -> dict[str, Any]:
         try:
-            reply = json.loads(self.read_exactly(int.from_bytes(self.read_exactly(4), "big")))
+            reply = json.loads(read_frame(self.read_some))
+        except EOFError:
+            raise ProgramError("the program ended before its tests did") from None
         except (ValueError, RecursionError):
-            raise ProgramError("the program's reply is unreadable") from None
+            raise ProgramError("the program's reply is unreadable or too long") from None
         if not isinstance(reply, dict) or not {"ready", "failed", "value", "raised"} & set(reply):
             raise ProgramError("the program's reply is unreadable")
         return reply
 
-    def read_exactly(self, count: int) -> bytes:
-        if count > program_server.MAX_MESSAGE:
-            raise ProgramError("the program's reply is too long")
-        data = b""
-        while len(data) < count:
-            self.wait([self.replies], [])
-            block = os.read(self.replies, min(1 << 20, count - len(data)))
-            if not block:
-                raise ProgramError("the program ended before its tests did")
-            data += block
-        return data
+    def read_some(self, count: int) -> bytes:
+        self.wait([self.replies], [])
+        return os.read(self.replies, count)
 
     def wait(self, readers: list[int], writers: list[int]) -> None:
         left = self.deadline - time.monotonic()
@@ -363,4 +357,4 @@ def end_everything() -> None:
             while True:
                 os.waitpid(-1, 0)
         return
-    sandbox.end_children()
+    end_children()

@@ -14,7 +14,6 @@ import json
 import os
 import selectors
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -28,7 +27,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from offleash.eval.errors import VerifyError
-from offleash.eval.verify.sandbox import sandbox, zygote
+from offleash.eval.verify.sandbox import confine, zygote
+from offleash.eval.verify.sandbox.program_server import frame_length, pack
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "TZ")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -170,7 +170,7 @@ class WorkerPool:
     def _resolve(self) -> bool:
         if self._confined is False:
             return False
-        reason = sandbox.unavailable()
+        reason = confine.unavailable()
         if reason is not None and self._confined:
             raise VerifyError(f"workers for {self.target} must run in a sandbox, which is unavailable: {reason}")
         return reason is None
@@ -206,7 +206,7 @@ class _Worker:
         self._number = os.urandom(8).hex()
         self._buffer.clear()
         self.channel.settimeout(seconds)
-        self.channel.sendall(zygote.pack({"number": self._number, "job": job}))
+        self.channel.sendall(pack({"number": self._number, "job": job}, zygote.MAX_FRAME))
         self.channel.setblocking(False)
 
     def receive(self) -> Outcome | None:
@@ -225,10 +225,7 @@ class _Worker:
         return self._outcome(json.loads(bytes(self._buffer[4 : 4 + self._length()])))
 
     def _length(self) -> int:
-        length = int(struct.unpack("!I", self._buffer[:4])[0])
-        if length > MAX_REPLY:
-            raise ValueError(f"a reply of {length} bytes is over the limit")
-        return length
+        return frame_length(bytes(self._buffer[:4]), MAX_REPLY)
 
     def _outcome(self, reply: Any) -> Outcome:
         if not isinstance(reply, dict) or ("ok" not in reply and "error" not in reply):
@@ -400,5 +397,5 @@ def _end_process(process: subprocess.Popen[bytes], control: socket.socket, owner
 def readable_paths() -> list[str]:
     """What a confined worker may read: the interpreter, the libraries on the path, and this package."""
     here = str(Path(__file__).resolve().parents[2])
-    paths = [*sandbox.interpreter_paths(), sys.prefix, here, *(p for p in sys.path if p not in ("", "/"))]
-    return sandbox.minimal(paths)
+    paths = [*confine.interpreter_paths(), sys.prefix, here, *(p for p in sys.path if p not in ("", "/"))]
+    return confine.minimal(paths)

@@ -18,12 +18,13 @@ import resource
 import select
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from offleash.eval.verify.sandbox import sandbox
+from offleash.eval.verify.sandbox import confine
+from offleash.eval.verify.sandbox.limits import Limits, die_with_parent, kill_and_reap
+from offleash.eval.verify.sandbox.program_server import pack, read_frame
 
 MAX_FRAME = 64 << 20
 ORPHAN_CHECK_SECONDS = 2.0
@@ -39,7 +40,7 @@ def main() -> None:
         os.setsid()
         serve(control, settings, os.getppid())
         return
-    limits = sandbox.Limits(
+    limits = Limits(
         cpu_seconds=1 << 30,
         memory_bytes=1 << 46,
         processes=settings["workers"] + 4,
@@ -48,14 +49,14 @@ def main() -> None:
     )
     parent = os.getppid()
     try:
-        pid = sandbox.spawn(
+        pid = confine.spawn(
             lambda: serve(control, settings),
             readable=settings["readable"],
             limits=limits,
             keep=[control],
             environment=dict(os.environ),  # the pool has already emptied it of anything worth reading
         )
-    except sandbox.SandboxError as error:
+    except confine.SandboxError as error:
         with contextlib.suppress(OSError):
             os.write(control, pack_line({"failed": f"the sandbox could not be built: {error}"}))
         sys.exit(1)
@@ -69,7 +70,7 @@ def guard(pid: int, parent: int) -> None:
     while not select.select([ended], [], [], ORPHAN_CHECK_SECONDS)[0]:
         if os.getppid() != parent:
             break
-    sandbox.kill_and_reap(pid)
+    kill_and_reap(pid)
 
 
 def serve(control: int, settings: dict[str, Any], parent: int | None = None) -> None:
@@ -121,7 +122,7 @@ def end(pid: int) -> None:
     """Kill a worker with its process group, and reap it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    sandbox.kill_and_reap(pid)
+    kill_and_reap(pid)
 
 
 def load(target: str) -> Callable[[Any], Any]:
@@ -139,7 +140,7 @@ def fork_worker(target: Callable[[Any], Any], fd: int, channel: socket.socket, s
         channel.close()
         with contextlib.suppress(OSError):
             os.setsid()
-        sandbox.die_with_parent()
+        die_with_parent()
         limit_worker(settings)
         work(target, socket.socket(fileno=fd))
     except BaseException:  # a forked child must never return into the server's loop; the pool sees the closed socket
@@ -157,18 +158,19 @@ def limit_worker(settings: dict[str, Any]) -> None:
 
 def work(target: Callable[[Any], Any], channel: socket.socket) -> None:
     """Read a job, run it, write its outcome, until the pool closes the socket."""
-    while (job := read_frame(channel)) is not None:
-        channel.sendall(run(target, job))
+    with contextlib.suppress(EOFError):
+        while True:
+            channel.sendall(run(target, read_frame(channel.recv, MAX_FRAME)))
 
 
 def run(target: Callable[[Any], Any], job: bytes) -> bytes:
     """The reply repeats the job's number, which no earlier job can have known."""
     request = json.loads(job)
     try:
-        return pack({"number": request["number"], "ok": target(request["job"])})
+        return pack({"number": request["number"], "ok": target(request["job"])}, MAX_FRAME)
     except BaseException as error:  # SystemExit and math-verify's TimeoutException are not Exceptions; report them all
         memory = isinstance(error, MemoryError)
-        return pack({"number": request["number"], "error": describe(error), "memory": memory})
+        return pack({"number": request["number"], "error": describe(error), "memory": memory}, MAX_FRAME)
 
 
 def describe(error: BaseException) -> str:
@@ -177,29 +179,6 @@ def describe(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"[:500]
     except BaseException:  # a hostile __str__
         return type(error).__name__
-
-
-def read_frame(channel: socket.socket) -> bytes | None:
-    head = read_exactly(channel, 4)
-    return None if head is None else read_exactly(channel, struct.unpack("!I", head)[0])
-
-
-def read_exactly(channel: socket.socket, count: int) -> bytes | None:
-    parts: list[bytes] = []
-    while count:
-        part = channel.recv(min(count, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
-
-
-def pack(value: Any) -> bytes:
-    data = json.dumps(value).encode()
-    if len(data) > MAX_FRAME:
-        raise ValueError(f"a message of {len(data)} bytes is over the limit of {MAX_FRAME}")
-    return struct.pack("!I", len(data)) + data
 
 
 def pack_line(value: Any) -> bytes:

@@ -24,12 +24,12 @@ from offleash.eval.tasks.math_tasks import decimal, value_of
 from offleash.eval.tasks.text_tasks import JudgedAnswers
 from offleash.eval.verify.health import bad_golds
 from offleash.eval.verify.judge import Judge
-from offleash.eval.verify.sandbox import sandbox
+from offleash.eval.verify.sandbox import confine
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-needs_sandbox = pytest.mark.skipif(sandbox.unavailable() is not None, reason="programs need a sandbox")
+needs_sandbox = pytest.mark.skipif(confine.unavailable() is not None, reason="programs need a sandbox")
 
 
 def livebench(question_id: str, task: str, truth: str, out: str = "2024-06-24", removed: str = "") -> dict[str, Any]:
@@ -282,7 +282,7 @@ def test_every_benchmark_has_rows_here() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_gold_scores_one_and_a_wrong_answer_zero(name: str, tmp_path: Path, judge: dict[str, str]) -> None:
-    if BENCHMARKS[name].kind == "code" and sandbox.unavailable() is not None:
+    if BENCHMARKS[name].kind == "code" and confine.unavailable() is not None:
         pytest.skip("programs need a sandbox")
     rows, replies = CASES[name]
     extra = judge if BENCHMARKS[name].kind == "judge" else {}

@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.verify.sandbox import sandbox
+from offleash.eval.verify.sandbox import confine
+from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.programs import MAX_PROGRAM, Case, ProgramVerifier, Suite
-from offleash.eval.verify.sandbox.sandbox import Limits
 from offleash.eval.verify.sandbox.supervisor import same_output
 
-needs_sandbox = pytest.mark.skipif(sandbox.unavailable() is not None, reason=f"no sandbox: {sandbox.unavailable()}")
+needs_sandbox = pytest.mark.skipif(confine.unavailable() is not None, reason=f"no sandbox: {confine.unavailable()}")
 
 CHECK = """
 def check(candidate):
@@ -350,7 +350,7 @@ def test_a_program_may_use_its_scratch_folder_and_finds_it_empty(verifier: Progr
 
 
 def test_without_a_sandbox_programs_are_refused_unless_the_user_insists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "unavailable", lambda: "namespaces are switched off")
+    monkeypatch.setattr(confine, "unavailable", lambda: "namespaces are switched off")
     with pytest.raises(ConfigError, match=r"namespaces are switched off.*allow_unconfined"):
         ProgramVerifier()
     with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from offleash.eval.errors import VerifyError
-from offleash.eval.verify.sandbox import sandbox
+from offleash.eval.verify.sandbox import confine
 from offleash.eval.verify.sandbox.workers import WorkerPool
 
 JOBS = textwrap.dedent(
@@ -168,7 +168,7 @@ def test_a_worker_sees_no_secret_and_starts_no_process(
     environment, forked = pool.map(["environment", "fork"])
     assert "SECRET_TOKEN" not in environment.value
     assert environment.value["OMP_NUM_THREADS"] == "1"
-    if sandbox.unavailable() is None or os.getuid() != 0:
+    if confine.unavailable() is None or os.getuid() != 0:
         assert forked.status == "error"
 
 
@@ -283,7 +283,7 @@ def test_a_pool_works_beside_torch_and_its_threads(pool: WorkerPool) -> None:
 def test_libraries_that_cannot_be_shown_to_a_sandbox_are_used_without_one_and_it_says_so(
     jobs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if sandbox.unavailable() is not None:
+    if confine.unavailable() is not None:
         pytest.skip("no sandbox here")
     monkeypatch.setattr("offleash.eval.verify.sandbox.workers.readable_paths", lambda: ["/usr/share"])
     with pytest.warns(RuntimeWarning, match="without a sandbox"), WorkerPool(jobs) as open_pool:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from offleash.eval.verify.sandbox import sandbox
+from offleash.eval.verify.sandbox import confine
 
-pytestmark = pytest.mark.skipif(sandbox.unavailable() is not None, reason=f"no sandbox: {sandbox.unavailable()}")
+pytestmark = pytest.mark.skipif(confine.unavailable() is not None, reason=f"no sandbox: {confine.unavailable()}")
 
 
 def inside(code: str, **limits: int) -> Any:
@@ -21,7 +21,8 @@ def inside(code: str, **limits: int) -> Any:
     script = textwrap.dedent(
         f"""
         import json, os
-        from offleash.eval.verify.sandbox import sandbox
+        from offleash.eval.verify.sandbox import confine
+        from offleash.eval.verify.sandbox.limits import Limits
         reader, writer = os.pipe()
         outside_file = os.open("/etc/hosts", os.O_RDONLY)
         def main():
@@ -33,8 +34,8 @@ def inside(code: str, **limits: int) -> Any:
             except BaseException as error:
                 result = f"{{type(error).__name__}}: {{error}}"
             os.write(writer, json.dumps(result).encode())
-        limits = sandbox.Limits(**{limits!r})
-        pid = sandbox.spawn(main, readable=sandbox.interpreter_paths(), limits=limits, keep=[writer])
+        limits = Limits(**{limits!r})
+        pid = confine.spawn(main, readable=confine.interpreter_paths(), limits=limits, keep=[writer])
         os.close(writer)
         data = b""
         while block := os.read(reader, 65536): data += block
@@ -61,10 +62,10 @@ def test_it_sees_its_own_folders_and_nothing_of_ours(tmp_path: Path) -> None:
     assert not seen["passwd"]
     assert not seen["proc"]
     assert seen["pid"] == 1
-    assert seen["cwd"] == sandbox.SCRATCH
-    assert seen["environment"] == {"HOME": sandbox.SCRATCH, "TMPDIR": sandbox.SCRATCH}
-    shown = {path.split("/")[1] for path in sandbox.interpreter_paths()}
-    assert set(seen["root"]) <= shown | {"dev", "tmp", sandbox.SCRATCH.strip("/")}
+    assert seen["cwd"] == confine.SCRATCH
+    assert seen["environment"] == {"HOME": confine.SCRATCH, "TMPDIR": confine.SCRATCH}
+    shown = {path.split("/")[1] for path in confine.interpreter_paths()}
+    assert set(seen["root"]) <= shown | {"dev", "tmp", confine.SCRATCH.strip("/")}
 
 
 def test_it_writes_only_to_its_scratch_folder_and_not_without_end() -> None:
@@ -192,16 +193,17 @@ def test_killing_the_waiting_process_kills_everything_inside() -> None:
     script = textwrap.dedent(
         """
         import os, sys, time
-        from offleash.eval.verify.sandbox import sandbox
+        from offleash.eval.verify.sandbox import confine
+        from offleash.eval.verify.sandbox.limits import Limits, kill_and_reap
         def main():
             for _ in range(3): os.fork()
             time.sleep(600)
-        pid = sandbox.spawn(main, readable=sandbox.interpreter_paths(), limits=sandbox.Limits())
+        pid = confine.spawn(main, readable=confine.interpreter_paths(), limits=Limits())
         import psutil
         deadline = time.monotonic() + 20
         while len(inside := psutil.Process(pid).children(recursive=True)) < 8 and time.monotonic() < deadline:
             time.sleep(0.05)
-        sandbox.kill_and_reap(pid)
+        kill_and_reap(pid)
         _, alive = psutil.wait_procs(inside, timeout=20)
         print(len(inside), len(alive))
         """
@@ -211,12 +213,12 @@ def test_killing_the_waiting_process_kills_everything_inside() -> None:
 
 
 def test_the_probe_finds_a_protection_that_is_missing() -> None:
-    code = "import sys; result = sys.modules['offleash.eval.verify.sandbox.sandbox'].faults()"
+    code = "import sys; result = sys.modules['offleash.eval.verify.sandbox.confine'].faults()"
     assert inside(code, processes=1) == []
     assert inside(code, processes=8) == ["the limit on processes does not hold"]
 
 
 def test_the_whole_file_system_is_never_shown() -> None:
     with pytest.raises(ValueError, match="whole file system"):
-        sandbox.minimal(["/usr", "/"])
-    assert sandbox.minimal(["/usr/bin", "/usr", "/no/such/folder"]) == ["/usr"]
+        confine.minimal(["/usr", "/"])
+    assert confine.minimal(["/usr/bin", "/usr", "/no/such/folder"]) == ["/usr"]

@@ -11,55 +11,48 @@ refuse to run untrusted code then, unless told otherwise.
 """
 
 import contextlib
-import ctypes
 import errno
 import functools
+import json
 import os
-import resource
 import select
-import shutil
-import signal
 import socket
 import stat
 import struct
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-SCRATCH = (
-    "/scratch"  # where the writable folder appears inside; /tmp leads there as well, if nothing else is shown in it
+from offleash.eval.verify.sandbox.limits import (
+    PR_SET_NO_NEW_PRIVS,
+    Limits,
+    call,
+    die_with_parent,
+    kill_and_reap,
+    libc,
+    prctl,
+    set_limits,
 )
 
+SCRATCH = "/scratch"
+"""Where the writable folder appears inside; /tmp leads there as well, if nothing else is shown in it."""
 CLONE_FLAGS = 0x10000000 | 0x00020000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000  # user mnt pid net ipc uts
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 MOUNT_SETATTR, AT_EMPTY_PATH, AT_RECURSIVE = 442, 0x1000, 0x8000
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 4, 24, 38, 36
+PR_SET_DUMPABLE, PR_CAPBSET_DROP = 4, 24
 CAPABILITY_VERSION_3 = 0x20080522
 NOBODY = 65534
 MOUNT_POINTS = ("/mnt", "/media", "/srv", "/tmp", "/run", "/var/tmp", "/opt")  # one is covered while the root is built
+PROBE = f"import sys, json; sys.path[:] = json.loads(sys.argv[1]);from {__name__} import probe; probe()"
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
 class SandboxError(OSError):
     """The sandbox could not be built; nothing was run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Ceilings of every process inside; `processes` counts all of them together, threads included."""
-
-    cpu_seconds: int = 60
-    memory_bytes: int = 1 << 30
-    processes: int = 16
-    file_bytes: int = 16 << 20
-    open_files: int = 64
-    scratch_bytes: int = 32 << 20
 
 
 def spawn(
@@ -275,21 +268,6 @@ def interpreter_paths() -> list[str]:
     return [*system, str(Path(sys.base_prefix).resolve()), str(Path(sys.executable).resolve().parent)]
 
 
-def set_limits(limits: Limits) -> None:
-    values = {
-        resource.RLIMIT_CPU: limits.cpu_seconds,
-        resource.RLIMIT_AS: limits.memory_bytes,
-        resource.RLIMIT_NPROC: limits.processes,
-        resource.RLIMIT_FSIZE: limits.file_bytes,
-        resource.RLIMIT_NOFILE: limits.open_files,
-        resource.RLIMIT_CORE: 0,
-    }
-    for kind, wanted in values.items():
-        hard = resource.getrlimit(kind)[1]
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(kind, (value, value))
-
-
 def _drop_capabilities() -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(64):
@@ -322,61 +300,6 @@ def _close_all_but(keep: Sequence[int]) -> None:
     os.closerange(low, 1 << 16)
 
 
-def spawn_unconfined(main: Callable[[], None], *, limits: Limits, environment: Mapping[str, str]) -> int:
-    """Run `main` in a session of its own in a temporary folder, with limits and a new environment, and nothing else.
-
-    For machines without namespaces, when the user insists. Orphans are adopted, so that `end_children` finds them.
-    """
-    pid = os.fork()
-    if pid:
-        return pid
-    folder, code = tempfile.mkdtemp(prefix="offleash-"), 70
-    try:
-        die_with_parent()
-        os.setsid()
-        if sys.platform == "linux":
-            prctl(PR_SET_NO_NEW_PRIVS, 1)
-            prctl(PR_SET_CHILD_SUBREAPER, 1)
-        os.environ.clear()
-        os.environ.update(environment)
-        set_limits(replace(limits, processes=limits.processes + own_processes()))
-        os.chdir(folder)
-        main()
-        code = 0
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(code)  # also after an exception: a forked child must not return into its parent's code
-
-
-def own_processes() -> int:
-    """How many processes our user has: without a namespace the limit on processes counts all of them."""
-    count = 0
-    for status in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            count += status.stat().st_uid == os.getuid()
-    return count
-
-
-def end_children() -> None:
-    """Kill our children and the orphans we adopted until there are none left."""
-    while True:
-        try:
-            children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
-            for child in children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(child), signal.SIGKILL)
-            os.waitpid(-1, 0)
-        except (ChildProcessError, FileNotFoundError):
-            return
-
-
-def kill_and_reap(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-
-
 @functools.cache
 def unavailable() -> str | None:
     """None if the sandbox works here (tried for real, in a helper process with one thread), else the reason."""
@@ -385,7 +308,12 @@ def unavailable() -> str | None:
     if sys.platform != "linux":
         return f"it needs Linux namespaces, this is {sys.platform}"
     try:
-        done = subprocess.run([sys.executable, "-I", __file__], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", PROBE, json.dumps([path for path in sys.path if path])],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     except subprocess.TimeoutExpired:
         return "the trial did not end within 60 s"
     return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no reason given"])[-1]
@@ -424,31 +352,6 @@ def faults() -> list[str]:
     return found
 
 
-@functools.cache
-def libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def call(name: str, *arguments: int | bytes | None) -> int:
-    """A libc function that returns -1 and sets errno on failure."""
-    converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    result = int(getattr(libc(), name)(*converted))
-    if result == -1:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{name}: {os.strerror(code)}")
-    return result
-
-
-def prctl(option: int, value: int) -> None:
-    call("prctl", option, value, 0, 0, 0)
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill us when the thread that forked us ends. Only for children of processes with one thread."""
-    if sys.platform == "linux":
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
     try:
         call(
@@ -461,7 +364,3 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
         )
     except OSError as error:
         raise OSError(error.errno, f"mount {source} on {target}: {os.strerror(error.errno or 0)}") from error
-
-
-if __name__ == "__main__":
-    probe()
