@@ -24,7 +24,7 @@ from offleash.eval.verify.extract import last_boxed
 from offleash.eval.verify.math_answers import answers
 from offleash.eval.verify.math_answers.expressions import possible_readings, read, read_equation
 from offleash.eval.verify.math_answers.mathematics import MathVerifier, judge_here
-from offleash.eval.verify.math_answers.normalise import normalise
+from offleash.eval.verify.math_answers.normalize import normalize
 from offleash.eval.verify.math_answers.shapes import understand
 
 GOLDS = [
@@ -173,7 +173,7 @@ def main() -> None:
 def forget(verifier: MathVerifier) -> None:
     """Drop every verdict and reading, and have a new worker ready."""
     verifier._cache.clear()
-    for cached in (answers.compare, answers.answer_class, understand, normalise):
+    for cached in (answers.compare, answers.answer_class, understand, normalize):
         cached.cache_clear()
     for reader in (read, read_equation, possible_readings):
         reader.cache_clear()

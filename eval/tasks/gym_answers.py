@@ -1,6 +1,6 @@
 """Answers to reasoning-gym tasks before its scorers see them: the paper's spellings (Appendix B.3), and a screen.
 
-B.3 of arXiv 2507.14843 normalises seven tasks; the same rules serve base and policy here. The screen refuses what nine
+B.3 of arXiv 2507.14843 normalizes seven tasks; the same rules serve base and policy here. The screen refuses what nine
 scorers would execute as code: an answer with anything but the characters its task needs is wrong without being scored.
 For n_queens, spiral_matrix, string_insertion and binary_matrix nothing is lost, since the executed form never scores
 above 0.5.
@@ -13,15 +13,15 @@ from fractions import Fraction
 from typing import Any
 
 from offleash.eval.verify.math_answers.expressions import Reading, read
-from offleash.eval.verify.math_answers.normalise import normalise
+from offleash.eval.verify.math_answers.normalize import normalize
 
 MAX_CHARS = 20_000
 
 
 def spelled(dataset: str, answer: str) -> str:
     """The answer in the spelling its scorer understands."""
-    normaliser = NORMALISERS.get(dataset) if len(answer) <= MAX_CHARS else None
-    return answer.strip() if normaliser is None else normaliser(answer.strip())
+    normalizer = NORMALIZERS.get(dataset) if len(answer) <= MAX_CHARS else None
+    return answer.strip() if normalizer is None else normalizer(answer.strip())
 
 
 FRACTION = re.compile(r"\\[dt]?frac\s*\{?\s*(\d+)\s*\}?\s*\{?\s*(\d+)\s*\}?")
@@ -49,7 +49,7 @@ def palindrome_generation(answer: str) -> str:
 
 def advanced_geometry(answer: str) -> str:
     """Formulas become decimals of three places: \\left(\\frac{1}{2}, \\sqrt{2}\\right) is (0.500, 1.414)."""
-    text = normalise(answer)
+    text = normalize(answer)
     degrees = "^\\circ" in text or "°" in answer
     text = text.replace("^\\circ", "").strip()
     if text.startswith("(") and text.endswith(")") and "," in text:
@@ -109,7 +109,7 @@ def action(agent: str, value: Any) -> Any:
     return value
 
 
-NORMALISERS: dict[str, Callable[[str], str]] = {
+NORMALIZERS: dict[str, Callable[[str], str]] = {
     "dice": dice,
     "prime_factorization": prime_factorization,
     "palindrome_generation": palindrome_generation,

@@ -15,7 +15,7 @@ from offleash.eval.problem import Problem, Verdict
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract, final_phrase, last_number
 from offleash.eval.verify.math_answers.answers import answer_class, compare
 from offleash.eval.verify.math_answers.mathematics import Judgement, MathVerifier
-from offleash.eval.verify.math_answers.normalise import normalise, unwrap_text
+from offleash.eval.verify.math_answers.normalize import normalize, unwrap_text
 from offleash.eval.verify.math_answers.shapes import understand
 
 NUMBER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("last_number", last_number))
@@ -117,10 +117,10 @@ def canonical(problem: Problem, found: Found) -> Found:
 
 def letter_of(answer: str, choices: Sequence[str]) -> str | None:
     """The letter of the option that an answer spells out; None if it names a letter itself, or no single option."""
-    text = unwrap_text(normalise(answer))
+    text = unwrap_text(normalize(answer))
     if len(text.strip("(). ")) == 1 and text.strip("(). ").upper() in LETTERS[: len(choices)]:
         return None
-    same = [index for index, choice in enumerate(choices) if unwrap_text(normalise(choice)) == text]
+    same = [index for index, choice in enumerate(choices) if unwrap_text(normalize(choice)) == text]
     same = same or [index for index, choice in enumerate(choices) if compare(choice, answer)]
     return LETTERS[same[0]] if len(same) == 1 and same[0] < len(LETTERS) else None
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from offleash.eval.verify.math_answers.expressions import Reading, possible_readings, read_equation
-from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, UNITS, normalise, unwrap_text
+from offleash.eval.verify.math_answers.normalize import MAX_ANSWER_CHARS, UNITS, normalize, unwrap_text
 from offleash.eval.verify.math_answers.shapes import INFINITY, SYMBOL, Answer, number, understand
 
 SHOWN = {"tuple": "({})", "closed": "[{}]", "left": "[{})", "right": "({}]", "set": "{{{}}}", "bare": "{{{}}}"}
@@ -122,7 +122,7 @@ def _choice(raw: str, explained: bool = False) -> str | None:
     """The letter of a multiple-choice answer: `C`, `(C)`, and in a reply also `C. 12` or `(C) 12`."""
     if len(raw) > MAX_ANSWER_CHARS:
         return None
-    text = unwrap_text(normalise(raw))
+    text = unwrap_text(normalize(raw))
     match = (EXPLAINED_CHOICE if explained else CHOICE).fullmatch(text)
     return (match[1] or match[2]).upper() if match and explained else match[1] if match else None
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.verify.math_answers import answers
-from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, normalise
+from offleash.eval.verify.math_answers.normalize import MAX_ANSWER_CHARS, normalize
 from offleash.eval.verify.math_answers.shapes import CANONICAL
 from offleash.eval.verify.sandbox.workers import Outcome, WorkerPool
 
@@ -68,7 +68,7 @@ class MathVerifier:
         """Golds that cannot be used, with the reason: each must be read and must agree with itself."""
         bad, unclear = {}, []
         for gold in dict.fromkeys(golds):
-            if not normalise(gold):
+            if not normalize(gold):
                 bad[gold] = "is empty"
             elif len(gold) > MAX_ANSWER_CHARS:
                 bad[gold] = f"is longer than {MAX_ANSWER_CHARS} characters"
@@ -95,7 +95,7 @@ class MathVerifier:
         return done
 
     def _ask(self, pairs: list[tuple[str, str]], outer_seconds: float | None) -> list[Outcome]:
-        jobs = [{"gold": normalise(gold), "answer": normalise(reply)} for gold, reply in pairs]
+        jobs = [{"gold": normalize(gold), "answer": normalize(reply)} for gold, reply in pairs]
         return self.pool.map(jobs, outer_seconds=outer_seconds)
 
     def _remember(self, fresh: dict[tuple[str, str], Judgement]) -> None:
@@ -118,12 +118,12 @@ def shortened(reply: str) -> str:
 
 def judge_here(gold: str, reply: str) -> bool | None:
     """The verdict where no computer algebra is needed, None where it is."""
-    if normalise(gold) == normalise(reply) and normalise(gold):
+    if normalize(gold) == normalize(reply) and normalize(gold):
         return True
-    if CANONICAL.fullmatch(reply.strip()) or not normalise(reply):
+    if CANONICAL.fullmatch(reply.strip()) or not normalize(reply):
         return False  # a class is our notation, not an answer
     verdict = answers.compare(gold, reply)
-    return False if verdict is None and over_the_caps(normalise(reply)) else verdict
+    return False if verdict is None and over_the_caps(normalize(reply)) else verdict
 
 
 def judgement(pair: tuple[str, str], correct: bool, outcome: Outcome | None = None) -> Judgement:

@@ -1,6 +1,6 @@
 """An answer taken apart: lists, tuples, sets, intervals, inequalities, matrices, equations, values with their units.
 
-`understand` reads the normalised spelling outside in; what encloses one thing only says nothing and is dropped. Leaves
+`understand` reads the normalized spelling outside in; what encloses one thing only says nothing and is dropped. Leaves
 are read by value (`expressions`). Linear in the answer's length, and bounded in depth and in the number of parts.
 """
 
@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from offleash.eval.verify.math_answers.expressions import Reading, fraction_key, read
-from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, normalise, split_unit, unwrap_text
+from offleash.eval.verify.math_answers.normalize import MAX_ANSWER_CHARS, normalize, split_unit, unwrap_text
 
 Kind = Literal[
     "leaf", "words", "bare", "set", "tuple", "closed", "left", "right", "union", "matrix", "equation", "relation"
@@ -30,7 +30,7 @@ MAX_ITEMS, MAX_NESTING = 100, 6
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer taken apart. `text` is the normalised spelling; `name` the left side of `x = 5`."""
+    """An answer taken apart. `text` is the normalized spelling; `name` the left side of `x = 5`."""
 
     kind: Kind
     text: str
@@ -47,7 +47,7 @@ class Answer:
 def understand(raw: str) -> Answer:
     if len(raw) > MAX_ANSWER_CHARS:
         return Answer("leaf", "#" + hashlib.sha256(raw.encode(errors="replace")).hexdigest()[:16], too_large=True)
-    return parse(normalise(raw), 0)
+    return parse(normalize(raw), 0)
 
 
 def parse(text: str, depth: int) -> Answer:

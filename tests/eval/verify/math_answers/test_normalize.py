@@ -2,7 +2,7 @@
 
 import pytest
 
-from offleash.eval.verify.math_answers.normalise import MAX_ANSWER_CHARS, normalise, split_unit
+from offleash.eval.verify.math_answers.normalize import MAX_ANSWER_CHARS, normalize, split_unit
 
 SPELLINGS = [
     ("  $5$ ", "5"),
@@ -26,12 +26,12 @@ SPELLINGS = [
 
 @pytest.mark.parametrize(("raw", "expected"), SPELLINGS)
 def test_markup_goes_and_meaning_stays(raw: str, expected: str) -> None:
-    assert normalise(raw) == expected
+    assert normalize(raw) == expected
 
 
 @pytest.mark.parametrize(("raw", "expected"), SPELLINGS)
 def test_normalising_twice_changes_nothing(raw: str, expected: str) -> None:
-    assert normalise(normalise(raw)) == normalise(raw)
+    assert normalize(normalize(raw)) == normalize(raw)
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_units_are_told_from_values(text: str, parts: tuple[str, str]) -> None:
 
 
 def test_no_more_than_the_limit_is_looked_at() -> None:
-    assert len(normalise("7" * 10_000_000)) <= MAX_ANSWER_CHARS + 1
+    assert len(normalize("7" * 10_000_000)) <= MAX_ANSWER_CHARS + 1

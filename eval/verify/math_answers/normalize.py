@@ -48,7 +48,7 @@ THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """The answer in one spelling. Markdown, dollar signs and LaTeX spacing go; 1,000 becomes 1000; \\dfrac becomes
     \\frac.
     """
