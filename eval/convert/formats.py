@@ -1,4 +1,4 @@
-"""What other tools write about their samples, each row as one or more records. Formats are told by their columns.
+"""Reading samples from other tools' files: each row becomes one or more records. A format is recognized by its columns.
 
 `offleash`   problem_id, completion and/or answer, correct; also index, status, truncated, tokens, logprob, ...
 `lm-eval`    samples_*.jsonl: doc_id, resps, filtered_resps, target and a metric; one row per document and filter
@@ -6,34 +6,46 @@
 `verifiers`  results.jsonl: example_id, prompt, completion, answer (the gold), reward
 """
 
-import ast
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, get_args
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offleash.eval.convert.values import (
+    BadRow,
+    as_answers,
+    as_bool,
+    as_completion,
+    as_integer,
+    as_list,
+    as_logprob,
+    as_mapping,
+    as_meta,
+    as_number,
+    as_prompt,
+    as_text,
+)
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Status, chat_text
+from offleash.eval.problem import Status
 from offleash.eval.tasks.loading import content_id
 
-NUMBERS = ("logprob", "base_logprob", "entropy")
-ROUNDING = 1e-4
+SHOWN = 10
+
 COLUMNS = (
     "problem_id", "index", "completion", "answer", "correct", "status", "extracted_by", "step", "truncated", "tokens",
-    *NUMBERS, "prompt", "question", "gold", "meta", "all_answers",
+    "logprob", "base_logprob", "entropy", "prompt", "question", "gold", "meta", "all_answers",
 )  # fmt: skip
-
-
-class BadRow(ValueError):
-    """A row that cannot be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a format leaves open: which `filter` and `metric` (lm-eval, lighteval), from which score on it is correct.
+    """Choices that a file leaves open: `filter` and `metric` (lm-eval, lighteval), and the lowest correct score.
 
-    `verdicts` is False if a task judges the completions: then the file's own scores are not looked at.
+    `verdicts` is False if a task verifies the completions: the scores in the file are then ignored.
     """
 
     filter: str = ""
@@ -44,7 +56,7 @@ class Reading:
 
 @dataclass(slots=True)
 class Record:
-    """One sample as a file tells it; None is unknown. `answered` says whether the file has an answer column at all."""
+    """One sample as found in a file; None is unknown. `answered` says whether the file has a column of answers."""
 
     problem_id: str
     index: int | None = None
@@ -69,147 +81,39 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Format:
+    """A file format: the columns that identify it and how a row becomes records."""
+
     name: str
     columns: frozenset[str]
     records: Callable[[Mapping[str, Any], Reading], list[Record]]
 
 
-def recognise(columns: set[str], where: str) -> Format:
-    """The first format whose columns are all there."""
+def recognize(columns: set[str], where: str) -> Format:
+    """The first format whose columns are all present."""
     for known in FORMATS:
         if known.columns <= columns:
             return known
     raise ConfigError(
-        f"{where} has the columns {', '.join(sorted(columns)) or '(none)'}, which are those of no known format. Give "
+        f"{where} has the columns {', '.join(sorted(columns)) or '(none)'}, which match no known format. Give "
         "problem_id, completion and/or answer, and correct; or samples of "
         + "; ".join(f"{known.name} ({', '.join(sorted(known.columns))})" for known in FORMATS[:-1])
     )
 
 
-# Values
-
-
-def text(value: Any, name: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    raise BadRow(f"{name} must be text, got {type(value).__name__}")
-
-
-def number(value: Any, name: str) -> float | None:
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return None if value is None else float(value)
-    raise BadRow(f"{name} must be a number, got {value!r:.40}")
-
-
-def logprob(value: Any, name: str) -> float | None:
-    """Of a whole sequence: finite, and above 0 only by rounding."""
-    found = number(value, name)
-    if found is not None and not (math.isfinite(found) and found <= ROUNDING):
-        raise BadRow(
-            f"{name} must be a log-probability (finite, at most 0; leave it out if unknown), got {value!r:.40}"
-        )
-    return found
-
-
-def whole(value: Any, name: str, most: int = 2**31 - 1) -> int | None:
-    if value is None:
-        return None
-    # The range comes first: NaN and Infinity fail it, and have no int.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value != int(value):
-        raise BadRow(f"{name} must be a whole number from 0 on, got {value!r:.40}")
-    return int(value)
-
-
-def flag(value: Any, name: str) -> bool | None:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int | float) and value in (0, 1):
-        return bool(value)
-    raise BadRow(f"{name} must be true or false, got {value!r:.40}")
-
-
-def verdict(score: Any, name: str, reading: Reading) -> bool:
-    """A score as a verdict: 0 and 1 speak for themselves, others need a threshold."""
-    value = float(score) if isinstance(score, bool) else number(score, name)
+def _verdict(score: Any, name: str, reading: Reading) -> bool:
+    """A score as a verdict; scores other than 0 and 1 need a threshold."""
+    value = float(score) if isinstance(score, bool) else as_number(score, name)
     if value is None or value != value:
         raise BadRow(f"{name} is missing")
     if reading.threshold is not None:
         return value >= reading.threshold
     if value not in (0.0, 1.0):
-        raise BadRow(f"{name} is {value:g}, neither 0 nor 1: say from where on it is correct with --threshold")
+        raise BadRow(f"{name} is {value:g}, neither 0 nor 1: give the lowest correct score with --threshold")
     return value == 1.0
 
 
-def reply(value: Any) -> str | None:
-    """A completion as text: text itself, or chat messages, of which the assistant's count."""
-    if isinstance(value, list) and all(isinstance(message, Mapping) for message in value):
-        said = [dict(message) for message in value if message.get("role", "assistant") == "assistant"]
-        return chat_text(said)
-    return text(value, "completion")
-
-
-def prompt_of(value: Any) -> str | list[dict[str, Any]] | None:
-    """Text, or chat messages, which tables hold as JSON."""
-    if isinstance(value, str) and value.startswith('[{"'):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return str(value)
-    if isinstance(value, list) and all(isinstance(message, Mapping) for message in value):
-        return [dict(message) for message in value]
-    return text(value, "prompt")
-
-
-def as_list(value: Any) -> list[Any]:
-    """Tables of older lighteval versions hold lists as their Python spelling."""
-    if isinstance(value, str):
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return [value]
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def meta_of(value: Any) -> dict[str, Any]:
-    """An object, which tables hold as JSON."""
-    if isinstance(value, str) and value:
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise BadRow(f"meta is no JSON ({str(error)[:80]})") from None
-    return dict(as_mapping(value, "meta")) if value else {}
-
-
-def answers_of(value: Any) -> list[str] | None:
-    """All correct answers, each once."""
-    if value is None:
-        return None
-    if not isinstance(value, list) or None in value:
-        raise BadRow(f"all_answers must be a list of texts, got {value!r:.40}")
-    listed = [text(answer, "each of all_answers") or "" for answer in value]
-    if len(set(listed)) < len(listed):
-        raise BadRow(f"all_answers must list each answer once, got {value!r:.40}")
-    return listed
-
-
-def as_mapping(value: Any, name: str) -> Mapping[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            raise BadRow(f"{name} cannot be read") from None
-    if not isinstance(value, Mapping):
-        raise BadRow(f"{name} must be an object")
-    return value
-
-
-# Formats
-
-
-def offleash(row: Mapping[str, Any], reading: Reading) -> list[Record]:
-    problem_id = text(row.get("problem_id"), "problem_id")
+def _offleash(row: Mapping[str, Any], reading: Reading) -> list[Record]:
+    problem_id = as_text(row.get("problem_id"), "problem_id")
     if not problem_id:
         raise BadRow("problem_id is missing")
     status = row.get("status")
@@ -217,45 +121,45 @@ def offleash(row: Mapping[str, Any], reading: Reading) -> list[Record]:
         raise BadRow(f"status must be one of {', '.join(get_args(Status))}, got {status!r:.40}")
     record = Record(
         problem_id,
-        whole(row.get("index"), "index"),
-        reply(row.get("completion")),
-        text(row.get("answer"), "answer"),
+        as_integer(row.get("index"), "index"),
+        as_completion(row.get("completion")),
+        as_text(row.get("answer"), "answer"),
         answered="answer" in row,
-        correct=flag(row.get("correct"), "correct"),
+        correct=as_bool(row.get("correct"), "correct"),
         status=status,
-        extracted_by=text(row.get("extracted_by", row.get("step")), "extracted_by") or "",
-        truncated=bool(flag(row.get("truncated"), "truncated")) or status == "truncated",
-        tokens=whole(row.get("tokens"), "tokens"),
-        logprob=logprob(row.get("logprob"), "logprob"),
-        base_logprob=logprob(row.get("base_logprob"), "base_logprob"),
-        entropy=number(row.get("entropy"), "entropy"),
-        prompt=prompt_of(row.get("prompt")),
-        question=text(row.get("question"), "question") or "",
-        gold=text(row.get("gold"), "gold"),
-        meta=meta_of(row.get("meta")),
-        all_answers=answers_of(row.get("all_answers")),
+        extracted_by=as_text(row.get("extracted_by", row.get("step")), "extracted_by") or "",
+        truncated=bool(as_bool(row.get("truncated"), "truncated")) or status == "truncated",
+        tokens=as_integer(row.get("tokens"), "tokens"),
+        logprob=as_logprob(row.get("logprob"), "logprob"),
+        base_logprob=as_logprob(row.get("base_logprob"), "base_logprob"),
+        entropy=as_number(row.get("entropy"), "entropy"),
+        prompt=as_prompt(row.get("prompt")),
+        question=as_text(row.get("question"), "question") or "",
+        gold=as_text(row.get("gold"), "gold"),
+        meta=as_meta(row.get("meta")),
+        all_answers=as_answers(row.get("all_answers")),
     )
     if record.completion is None and record.answer is None and record.correct is None:
         raise BadRow("has neither completion nor answer nor correct")
     return [record]
 
 
-DESCRIBED = {
+_DESCRIBED = {
     "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash", "prompt_hash",
     "target_hash", "schema",
 }  # fmt: skip
 
 
-def lm_eval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
+def _lm_eval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     chosen = str(row.get("filter") or "")
     if reading.filter and chosen != reading.filter:
         return []
     replies = [one for group in as_list(row["resps"]) for one in as_list(group)]
     if not replies or not all(isinstance(one, str) for one in replies):
-        raise BadRow("resps are no completions (a likelihood task?)")
-    answers = flat(row["filtered_resps"])
-    scores = {name: row[name] for name in row.get("metrics") or sorted(set(row) - DESCRIBED) if name in row}
-    correct = verdicts(scores, len(replies), reading)
+        raise BadRow("resps are not completions (a likelihood task?)")
+    answers = _flat(row["filtered_resps"])
+    scores = {name: row[name] for name in row.get("metrics") or sorted(set(row) - _DESCRIBED) if name in row}
+    correct = _verdicts(scores, len(replies), reading)
     doc = row.get("doc")
     question = next((doc[key] for key in ("question", "problem") if key in doc), "") if isinstance(doc, Mapping) else ""
     return [
@@ -265,7 +169,7 @@ def lm_eval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
             answer=answers[i] if len(answers) == len(replies) else None,
             answered=len(answers) == len(replies),
             correct=correct[i],
-            prompt=first_argument(row.get("arguments")),
+            prompt=_first_argument(row.get("arguments")),
             question=str(question),
             gold=None if row.get("target") is None else str(row["target"]),
             filter=chosen,
@@ -274,40 +178,42 @@ def lm_eval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     ]
 
 
-def flat(filtered: Any) -> list[str | None]:
-    """lm-eval's filtered answers, one per response; "[invalid]" is what its filters write for none."""
+def _flat(filtered: Any) -> list[str | None]:
+    """lm-eval's filtered answers, one per response; its filters write "[invalid]" where they find none."""
     items = [one for group in as_list(filtered) for one in (group if isinstance(group, list) else [group])]
     return [None if one is None or one == "[invalid]" else str(one) for one in items]
 
 
-def first_argument(arguments: Any) -> str | list[dict[str, Any]] | None:
-    """The prompt: arguments are {"gen_args_0": {"arg_0": prompt, ...}}, or [[prompt, settings]] in older files."""
+def _first_argument(arguments: Any) -> str | list[dict[str, Any]] | None:
+    """The prompt. Arguments are {"gen_args_0": {"arg_0": prompt, ...}}, or [[prompt, settings]] in older files."""
     if isinstance(arguments, Mapping):
         group = next(iter(arguments.values()), None)
         found = group.get("arg_0") if isinstance(group, Mapping) else None
     else:
         found = arguments[0][0] if isinstance(arguments, list) and arguments and arguments[0] else None
     found = found[0] if isinstance(found, list) and len(found) == 1 and isinstance(found[0], str) else found
-    return prompt_of(found)
+    return as_prompt(found)
 
 
-def verdicts(scores: Mapping[str, Any], n: int, reading: Reading) -> list[bool | None]:
-    """Of n samples of one problem, from the scores a harness gives the problem."""
+def _verdicts(scores: Mapping[str, Any], n: int, reading: Reading) -> list[bool | None]:
+    """The verdicts of n samples of one problem, from the scores that a harness gives the problem."""
     if not reading.verdicts:
         return [None] * n
     scores = {name: value for name, value in scores.items() if isinstance(value, int | float | list)}
     if not reading.metric and len(scores) != 1:
-        raise ConfigError(f"the file has {len(scores)} metrics ({', '.join(scores) or 'none'}): choose with --metric")
+        raise ConfigError(
+            f"the file has {len(scores)} metrics ({', '.join(scores) or 'none'}): choose one with --metric"
+        )
     name = reading.metric or next(iter(scores))
     if name not in scores:
         raise BadRow(f"has no metric {name!r}; it has {', '.join(scores) or 'none'}")
     values = scores[name] if isinstance(scores[name], list) else [scores[name]]
     if len(values) != n:
-        raise BadRow(f"{n} completions share one {name}: name a --task that judges each")
-    return [verdict(value, name, reading) for value in values]
+        raise BadRow(f"{n} completions share one {name}: name a --task to verify each of them")
+    return [_verdict(value, name, reading) for value in values]
 
 
-def lighteval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
+def _lighteval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     doc, response = as_mapping(row["doc"], "doc"), as_mapping(row["model_response"], "model_response")
     replies = [one for one in as_list(response.get("text")) if isinstance(one, str)]
     if not replies:
@@ -318,7 +224,7 @@ def lighteval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     place = next(iter(as_list(doc.get("gold_index"))), None)
     gold = str(choices[place]).strip() if isinstance(place, int) and 0 <= place < len(choices) else None
     tokens = [len(one) for one in response.get("output_tokens") or [] if isinstance(one, list)]
-    correct = verdicts(as_mapping(row["metric"], "metric"), len(replies), reading)
+    correct = _verdicts(as_mapping(row["metric"], "metric"), len(replies), reading)
     problem_id = str(doc["id"]) if doc.get("id") not in (None, "") else content_id("lighteval", query)
     return [
         Record(
@@ -334,9 +240,9 @@ def lighteval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     ]
 
 
-def old_lighteval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
+def _old_lighteval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     replies = [str(one) for one in as_list(row["predictions"])]
-    correct = verdicts(as_mapping(row["metrics"], "metrics"), len(replies), reading)
+    correct = _verdicts(as_mapping(row["metrics"], "metrics"), len(replies), reading)
     golds, query = as_list(row.get("gold")), str(row.get("example") or row["full_prompt"])
     gold = str(golds[0]).strip() if golds and golds[0] is not None else None
     problem_id = content_id("lighteval", query)
@@ -347,28 +253,64 @@ def old_lighteval(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     ]
 
 
-def verifiers(row: Mapping[str, Any], reading: Reading) -> list[Record]:
+def _verifiers(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     usage, failed = row.get("token_usage"), row.get("error") is not None
-    correct = verdict(row["reward"], "reward", reading) if reading.verdicts and not failed else None
+    correct = _verdict(row["reward"], "reward", reading) if reading.verdicts and not failed else None
     tokens = usage.get("output_tokens") if isinstance(usage, Mapping) else None
     return [
         Record(
             str(row["example_id"]),
-            completion=reply(row["completion"]),
+            completion=as_completion(row["completion"]),
             correct=False if failed and reading.verdicts else correct,
             status="error" if failed else None,
             truncated=bool(row.get("is_truncated")),
-            tokens=whole(tokens, "output_tokens"),
-            prompt=prompt_of(row.get("prompt")),
-            gold=text(row.get("answer"), "answer"),
+            tokens=as_integer(tokens, "output_tokens"),
+            prompt=as_prompt(row.get("prompt")),
+            gold=as_text(row.get("answer"), "answer"),
         )
     ]
 
 
 FORMATS = (
-    Format("lm-eval", frozenset({"doc_id", "resps", "filtered_resps"}), lm_eval),
-    Format("lighteval", frozenset({"doc", "model_response", "metric"}), lighteval),
-    Format("lighteval (before 0.10)", frozenset({"full_prompt", "predictions", "metrics"}), old_lighteval),
-    Format("verifiers", frozenset({"example_id", "completion", "reward"}), verifiers),
-    Format("offleash", frozenset({"problem_id"}), offleash),
+    Format("lm-eval", frozenset({"doc_id", "resps", "filtered_resps"}), _lm_eval),
+    Format("lighteval", frozenset({"doc", "model_response", "metric"}), _lighteval),
+    Format("lighteval (before 0.10)", frozenset({"full_prompt", "predictions", "metrics"}), _old_lighteval),
+    Format("verifiers", frozenset({"example_id", "completion", "reward"}), _verifiers),
+    Format("offleash", frozenset({"problem_id"}), _offleash),
 )
+
+
+def numbered_rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """(line, row): a dictionary, or a BadRow if the line is not JSON. Blank lines are skipped."""
+    try:
+        if path.is_dir():
+            import datasets
+
+            yield from enumerate(datasets.load_from_disk(str(path)), 1)
+        elif path.suffix == ".parquet":
+            with pq.ParquetFile(path) as file:
+                batches = (batch.to_pylist() for batch in file.iter_batches(4096))
+                yield from enumerate((row for batch in batches for row in batch), 1)
+        else:
+            yield from _json_rows(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
+    with path.open("rb") as file:
+        for line, content in enumerate(file, 1):
+            if not content.strip():
+                continue
+            try:
+                yield line, json.loads(content)
+            except (ValueError, RecursionError) as error:
+                yield line, BadRow(f"is not JSON ({str(error)[:80]})")
+
+
+def check_lines(path: Path, bad: Sequence[tuple[int, str]], rows: int) -> None:
+    """Raises ConfigError that lists the first of the bad lines, if there are any."""
+    if bad:
+        listed = "; ".join(f"line {line} {reason}" for line, reason in sorted(bad)[:SHOWN])
+        more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+        raise ConfigError(f"{path}: {len(bad)} of {rows} lines are invalid: {listed}{more}")

@@ -1,25 +1,22 @@
-"""Samples made elsewhere as a pool: every row is read and checked first, then the pool appears whole, or not at all.
+"""Importing samples as a pool: every row is read and checked first, then the pool is written atomically.
 
-Verdicts are the file's own, unless a task is given: then its problems are the pool's and it judges every completion.
-What was not said about the sampling is recorded as unknown: -1 for a number, "unknown" for a name. An exported dataset
-folder says all of it in its pool.json.
+Verdicts are taken from the file, unless a task is given: then the task supplies the problems and verifies every
+completion. Sampling settings that are not given are recorded as unknown: -1 for a number, "unknown" for a name. A
+dataset folder that was exported from a pool has all of them in its pool.json.
 """
 
 import hashlib
 import json
-import os
-import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from offleash.eval.convert.formats import COLUMNS, BadRow, Format, Reading, Record, recognise
+from offleash.eval.convert.formats import COLUMNS, Format, Reading, Record, check_lines, numbered_rows, recognize
+from offleash.eval.convert.values import BadRow
 from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.files import atomic_path
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
@@ -29,13 +26,12 @@ from offleash.eval.problem import Problem, Status, Task
 from offleash.eval.sampling import Plan
 from offleash.eval.verify.health import Failures
 
-SHOWN = 10
 PART_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is known of how the samples were drawn. `sampling` holds any of PoolSpec's sampling numbers."""
+    """What is known about the sampling. `sampling` holds any of the numeric sampling settings of PoolSpec."""
 
     model: str = "unknown"
     sampling: Mapping[str, float] | None = None
@@ -43,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came in: counts, the format it was in, and columns that were not used."""
+    """What was imported: the format of the file, counts, and the columns that were ignored."""
 
     format: str
     problems: int
@@ -62,22 +58,22 @@ def import_samples(
     reading: Reading | None = None,
     source: Source | None = None,
 ) -> Imported:
-    """Make the pool. Raises ConfigError naming the bad lines, PoolError for the folder; nothing is left behind."""
-    refuse_taken(pool)
+    """Make a pool. Raises ConfigError that lists the invalid lines, PoolError for the folder; writes nothing then."""
+    _check_target(pool)
     reading = reading or Reading()
     reading = Reading(reading.filter, reading.metric, reading.threshold, verdicts=task is None)
-    form, lines, ignored = read_records(path, reading)
-    put_in_order(lines, path)
+    form, lines, ignored = _read_records(path, reading)
+    _put_in_order(lines, path)
     records = [record for _, record in lines]
-    number(lines, path)
-    problems, answers, where = problems_of(lines, task, path)
+    _number(lines, path)
+    problems, answers, where = _problems_of(lines, task, path)
     if task is not None:
-        samples = judged(records, where, problems, task)
+        samples = _judged(records, where, problems, task)
     else:
-        samples = as_given(lines, where, problems, answers, path)
+        samples = _as_given(lines, where, problems, answers, path)
     counts = Counter(sample.problem_id for sample in samples)
     k = 1 + max(sample.index for sample in samples)
-    write(pool, spec_of(path, problems, task, k, source or Source()), problems, answers, samples)
+    _write(pool, _spec_of(path, problems, task, k, source or Source()), problems, answers, samples)
     return Imported(
         form.name,
         len(problems),
@@ -89,8 +85,13 @@ def import_samples(
     )
 
 
-def read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int, Record]], tuple[str, ...]]:
-    """The format, the records with their line numbers, and the columns that are not used."""
+def _check_target(pool: Path) -> None:
+    if pool.exists() and (not pool.is_dir() or any(pool.iterdir())):
+        raise PoolError(f"{pool} already exists and is not empty: choose another folder")
+
+
+def _read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int, Record]], tuple[str, ...]]:
+    """The format, the records with their line numbers, and the columns that are ignored."""
     form: Format | None = None
     lines: list[tuple[int, Record]] = []
     bad: list[tuple[int, str]] = []
@@ -99,9 +100,9 @@ def read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int, 
     for line, row in numbered_rows(path):
         rows += 1
         if not isinstance(row, dict):
-            bad.append((line, str(row) if isinstance(row, BadRow) else "is no JSON object"))
+            bad.append((line, str(row) if isinstance(row, BadRow) else "is not a JSON object"))
             continue
-        form = form or recognise(set(row), f"{path}, line {line},")
+        form = form or recognize(set(row), f"{path}, line {line},")
         if missing := sorted(form.columns - row.keys()):
             bad.append((line, f"has no {', '.join(missing)}"))
             continue
@@ -115,53 +116,18 @@ def read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int, 
             bad.append((line, f"cannot be read as {form.name} ({type(error).__name__}: {str(error)[:80]})"))
         if form.name == "offleash":
             ignored |= row.keys() - set(COLUMNS)
-    complain(path, bad, rows)
+    check_lines(path, bad, rows)
     if form is None or not lines:
         of_filter = f" of filter {reading.filter!r}" if reading.filter else ""
-        raise ConfigError(f"{path} holds no sample{of_filter}")
+        raise ConfigError(f"{path} has no samples{of_filter}")
     filters = sorted({record.filter for _, record in lines})
     if len(filters) > 1:
-        raise ConfigError(f"{path} holds {len(filters)} filters ({', '.join(filters)}): choose one with --filter")
+        raise ConfigError(f"{path} has {len(filters)} filters ({', '.join(filters)}): choose one with --filter")
     return form, lines, tuple(sorted(ignored))
 
 
-def numbered_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """(line, row): a dictionary, or a BadRow that says what is wrong with the line. Blank lines are skipped."""
-    try:
-        if path.is_dir():
-            import datasets
-
-            yield from enumerate(datasets.load_from_disk(str(path)), 1)
-        elif path.suffix == ".parquet":
-            with pq.ParquetFile(path) as file:
-                batches = (batch.to_pylist() for batch in file.iter_batches(4096))
-                yield from enumerate((row for batch in batches for row in batch), 1)
-        else:
-            yield from json_rows(path)
-    except (OSError, pa.ArrowException) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def json_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    with path.open("rb") as file:
-        for line, content in enumerate(file, 1):
-            if not content.strip():
-                continue
-            try:
-                yield line, json.loads(content)
-            except (ValueError, RecursionError) as error:
-                yield line, BadRow(f"is no JSON ({str(error)[:80]})")
-
-
-def complain(path: Path, bad: Sequence[tuple[int, str]], rows: int) -> None:
-    if bad:
-        listed = "; ".join(f"line {line} {reason}" for line, reason in sorted(bad)[:SHOWN])
-        more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
-        raise ConfigError(f"{path}: {len(bad)} of {rows} lines cannot be used, nothing was imported: {listed}{more}")
-
-
-def put_in_order(lines: list[tuple[int, Record]], path: Path) -> None:
-    """Problem after problem as in the pool that an exported folder is of; its samples may come in another order."""
+def _put_in_order(lines: list[tuple[int, Record]], path: Path) -> None:
+    """Sort the records by the problem order of the pool that a folder was exported from."""
     if not (path / "pool.json").is_file():
         return
     try:
@@ -172,12 +138,12 @@ def put_in_order(lines: list[tuple[int, Record]], path: Path) -> None:
     lines.sort(key=lambda numbered: place.get(numbered[1].problem_id, len(place)))
 
 
-def number(lines: Sequence[tuple[int, Record]], path: Path) -> None:
-    """Give every record its index: the file's, or counted per problem if it has none."""
+def _number(lines: Sequence[tuple[int, Record]], path: Path) -> None:
+    """Give every record an index: the one in the file, or counted per problem if the file has none."""
     given = [line for line, record in lines if record.index is not None]
     if given and len(given) < len(lines):
-        bad = [(line, "has no index, others have") for line, record in lines if record.index is None]
-        complain(path, bad, len(lines))
+        bad = [(line, "has no index, but other lines do") for line, record in lines if record.index is None]
+        check_lines(path, bad, len(lines))
     counts: Counter[str] = Counter()
     first: dict[tuple[str, int], int] = {}
     bad = []
@@ -189,15 +155,15 @@ def number(lines: Sequence[tuple[int, Record]], path: Path) -> None:
         if key in first:
             bad.append((line, f"repeats problem {key[0]!r}, index {key[1]} of line {first[key]}"))
         first.setdefault(key, line)
-    complain(path, bad, len(lines))
+    check_lines(path, bad, len(lines))
 
 
-def problems_of(
+def _problems_of(
     lines: Sequence[tuple[int, Record]], task: Task | None, path: Path
 ) -> tuple[list[Problem], list[tuple[str, ...] | None], list[int]]:
-    """The pool's problems, all correct answers of each where they are known, and the place of each record's."""
+    """The problems, all correct answers of each where they are known, and the problem (by place) of each record."""
     if task is not None:
-        return task_problems(lines, task, path)
+        return _task_problems(lines, task, path)
     place: dict[str, int] = {}
     problems: list[Problem] = []
     answers: list[tuple[str, ...] | None] = []
@@ -208,16 +174,16 @@ def problems_of(
             place[record.problem_id] = len(problems)
             problems.append(Problem(record.problem_id, prompt, gold, record.meta))
             answers.append(None if record.all_answers is None else tuple(record.all_answers))
-            bad += [(line, f"{name} holds a lone surrogate and cannot be stored") for name in surrogates(record)]
+            bad += [(line, f"{name} holds a lone surrogate and cannot be stored") for name in _surrogates(record)]
         index = place[record.problem_id]
-        if what := changed(record, prompt, problems[index], answers[index]):
-            bad.append((line, f"gives problem {record.problem_id!r} another {what} than an earlier line"))
-    complain(path, bad, len(lines))
+        if what := _changed(record, prompt, problems[index], answers[index]):
+            bad.append((line, f"gives problem {record.problem_id!r} a different {what} than an earlier line"))
+    check_lines(path, bad, len(lines))
     return problems, answers, [place[record.problem_id] for _, record in lines]
 
 
-def surrogates(record: Record) -> list[str]:
-    """The names of what a pool must keep to the letter and cannot."""
+def _surrogates(record: Record) -> list[str]:
+    """The fields with lone surrogates, which a pool cannot store."""
     texts = {
         "problem_id": record.problem_id,
         "gold": record.gold or "",
@@ -226,23 +192,23 @@ def surrogates(record: Record) -> list[str]:
     return [name for name, text in texts.items() if valid_text(text) != text]
 
 
-def changed(record: Record, prompt: Any, known: Problem, listed: Sequence[str] | None) -> str | None:
-    """The first thing a line says of its problem, and says differently from the line that named the problem first."""
+def _changed(record: Record, prompt: Any, known: Problem, listed: Sequence[str] | None) -> str | None:
+    """The first field of its problem that a line gives differently from the first line with that problem."""
     differs = {
         "prompt": prompt and prompt != known.prompt,
         "gold": record.gold and record.gold != known.gold,
-        "meta": record.meta and not same(record.meta, known.meta),
+        "meta": record.meta and not _same(record.meta, known.meta),
         "all_answers": record.all_answers is not None and (listed is None or set(record.all_answers) != set(listed)),
     }
     return next((name for name, is_so in differs.items() if is_so), None)
 
 
-def same(*objects: Mapping[str, Any]) -> bool:
+def _same(*objects: Mapping[str, Any]) -> bool:
     """As JSON, because NaN is not equal to itself."""
     return len({json.dumps(one, sort_keys=True, default=str) for one in objects}) == 1
 
 
-def task_problems(
+def _task_problems(
     lines: Sequence[tuple[int, Record]], task: Task, path: Path
 ) -> tuple[list[Problem], list[tuple[str, ...] | None], list[int]]:
     """Records matched to a task's problems: by id, or else by the text of the question."""
@@ -254,19 +220,21 @@ def task_problems(
         for (line, record), problem in zip(lines, found, strict=True)
         if problem is None
     ]
-    bad += [(line, "has no completion to judge") for line, record in lines if record.completion is None]
-    complain(path, bad, len(lines))
+    bad += [(line, "has no completion to verify") for line, record in lines if record.completion is None]
+    check_lines(path, bad, len(lines))
     named = {problem.id for problem in found if problem is not None}
     problems = [problem for problem in task.problems if problem.id in named]
     place = {problem.id: index for index, problem in enumerate(problems)}
     clash = Counter((problem.id, record.index) for problem, (_, record) in zip(found, lines, strict=True) if problem)
     if doubled := [key for key, count in clash.items() if count > 1]:
-        raise ConfigError(f"{path}: several problems of the file are one of the task, such as {doubled[0][0]!r}")
+        raise ConfigError(
+            f"{path}: several problems of the file match the same problem of the task, e.g. {doubled[0][0]!r}"
+        )
     return problems, [task.correct_answers(p) for p in problems], [place[p.id] for p in found if p is not None]
 
 
-def judged(records: Sequence[Record], where: Sequence[int], problems: Sequence[Problem], task: Task) -> list[Sample]:
-    """Samples with the task's verdicts. Raises VerifyError if the verifier failed too often."""
+def _judged(records: Sequence[Record], where: Sequence[int], problems: Sequence[Problem], task: Task) -> list[Sample]:
+    """Samples with the verdicts of the task. Raises VerifyError if the verifier failed too often."""
     verdicts = task.verify(
         [problems[place] for place in where],
         [record.completion or "" for record in records],
@@ -276,39 +244,41 @@ def judged(records: Sequence[Record], where: Sequence[int], problems: Sequence[P
     failures.add(verdicts)
     failures.check()
     return [
-        sample(record, problems[place].id, verdict.answer, verdict.correct, verdict.status, verdict.extracted_by)
+        _sample(record, problems[place].id, verdict.answer, verdict.correct, verdict.status, verdict.extracted_by)
         for record, place, verdict in zip(records, where, verdicts, strict=True)
     ]
 
 
-def as_given(
+def _as_given(
     lines: Sequence[tuple[int, Record]],
     where: Sequence[int],
     problems: Sequence[Problem],
     answers: Sequence[Sequence[str] | None],
     path: Path,
 ) -> list[Sample]:
-    reasons = [(line, objection(record, answers[place])) for (line, record), place in zip(lines, where, strict=True)]
-    complain(path, [(line, reason) for line, reason in reasons if reason], len(lines))
+    reasons = [(line, _objection(record, answers[place])) for (line, record), place in zip(lines, where, strict=True)]
+    check_lines(path, [(line, reason) for line, reason in reasons if reason], len(lines))
     return [
-        sample(record, problems[place].id, record.answer, bool(record.correct), status_of(record), record.extracted_by)
+        _sample(
+            record, problems[place].id, record.answer, bool(record.correct), _status_of(record), record.extracted_by
+        )
         for (_, record), place in zip(lines, where, strict=True)
     ]
 
 
-def objection(record: Record, listed: Sequence[str] | None) -> str:
-    """What is wrong with a record's verdict, "" if nothing is."""
+def _objection(record: Record, listed: Sequence[str] | None) -> str:
+    """What is wrong with the verdict of a record; "" if it is fine."""
     if record.correct is None:
         return "has no verdict (correct): give one, or name a --task"
     if record.correct and record.status in ("timeout", "error"):
-        return f"is correct with status {record.status!r}, which says that it could not be judged"
+        return f"is correct with status {record.status!r}, which means that it could not be verified"
     if record.correct and listed is not None and record.answer not in listed:
-        return f"is correct with answer {record.answer!r:.40}, which is not one of its problem's all_answers"
+        return f"is correct with answer {record.answer!r:.40}, which is not among the all_answers of its problem"
     return ""
 
 
-def status_of(record: Record) -> Status:
-    """As given, or what follows from the rest: a file that has answers but none here says there was none."""
+def _status_of(record: Record) -> Status:
+    """The given status, or what the other columns imply: in a file with answers, a missing one means "no_answer"."""
     if record.status is not None:
         return record.status
     if record.correct or record.answer is not None:
@@ -318,7 +288,7 @@ def status_of(record: Record) -> Status:
     return "no_answer" if record.answered else "ok"
 
 
-def sample(
+def _sample(
     record: Record, problem_id: str, answer: str | None, correct: bool, status: Status, extracted_by: str
 ) -> Sample:
     assert record.index is not None, "records are numbered before they become samples"
@@ -337,20 +307,20 @@ def sample(
     )
 
 
-def spec_of(path: Path, problems: Sequence[Problem], task: Task | None, k: int, source: Source) -> PoolSpec:
-    """What the source says, then what an exported folder says of its pool, else unknown."""
-    known = Pool.open(path).spec if (path / "pool.json").is_file() else unknown_spec(path)
+def _spec_of(path: Path, problems: Sequence[Problem], task: Task | None, k: int, source: Source) -> PoolSpec:
+    """From `source`, then from the pool.json of an exported folder, otherwise unknown."""
+    known = Pool.open(path).spec if (path / "pool.json").is_file() else _unknown_spec(path)
     said: dict[str, Any] = dict(source.sampling or {})
     said |= {name: int(said[name]) for name in ("top_k", "max_new_tokens") if name in said}
     if source.model != "unknown":
         said["model"] = source.model
     if task is not None:
-        # A plan that stopped at successes did so by other verdicts.
+        # A plan that stopped after some successes did so by other verdicts.
         said |= {"task": task.name, "task_version": task.version, "plan": Plan()}
     return replace(known, problems=problems_fingerprint(problems), k=max(k, known.k), **said)
 
 
-def unknown_spec(path: Path) -> PoolSpec:
+def _unknown_spec(path: Path) -> PoolSpec:
     return PoolSpec(
         task="imported",
         task_version="as given",
@@ -358,7 +328,7 @@ def unknown_spec(path: Path) -> PoolSpec:
         template="unknown",
         model="unknown",
         revision="",
-        weights=f"imported-{fingerprint(path)}",
+        weights=f"imported-{_fingerprint(path)}",
         temperature=-1.0,
         top_p=-1.0,
         top_k=-1,
@@ -374,7 +344,7 @@ def unknown_spec(path: Path) -> PoolSpec:
     )
 
 
-def fingerprint(path: Path) -> str:
+def _fingerprint(path: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*.arrow")) if path.is_dir() else [path]:
         with file.open("rb") as content:
@@ -382,26 +352,17 @@ def fingerprint(path: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def refuse_taken(pool: Path) -> None:
-    if pool.exists() and (not pool.is_dir() or any(pool.iterdir())):
-        raise PoolError(f"{pool} exists and is not empty: choose another folder")
-
-
-def write(
+def _write(
     pool: Path,
     spec: PoolSpec,
     problems: Sequence[Problem],
     answers: Sequence[Sequence[str] | None],
     samples: Sequence[Sample],
 ) -> None:
-    """In a folder beside it, which becomes the pool when it is whole."""
-    making = pool.with_name(f".{pool.name}.{os.getpid()}.importing")
     try:
-        made = Pool.create(making, spec, problems, answers)
-        for start in range(0, len(samples), PART_ROWS):
-            made.append(samples[start : start + PART_ROWS])
-        making.replace(pool)
+        with atomic_path(pool) as temporary:
+            made = Pool.create(temporary, spec, problems, answers)
+            for start in range(0, len(samples), PART_ROWS):
+                made.append(samples[start : start + PART_ROWS])
     except OSError as error:
         raise PoolError(f"cannot make the pool {pool}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(making, ignore_errors=True)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm.auto import tqdm
 
-from offleash.eval.convert.formats import BadRow, flag, prompt_of, reply, text
-from offleash.eval.convert.importer import numbered_rows
+from offleash.eval.convert.formats import check_lines, numbered_rows
+from offleash.eval.convert.values import BadRow, as_bool, as_completion, as_prompt, as_text
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError
@@ -26,7 +26,6 @@ from offleash.eval.scoring.summary import Summary, summarize
 from offleash.eval.scoring.tokens import TextEncoder, find_encoder, prompt_ids
 
 GROUP = 64
-SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,10 @@ def read_traces(path: Path, known: Mapping[str, Problem] | None = None) -> Trace
     """`known` are a task's problems by id. Raises ConfigError that lists the invalid lines."""
     traces = Traces(path, [], [], [], [])
     place: dict[str, int] = {}
-    bad: list[str] = []
+    bad: list[tuple[int, str]] = []
+    rows = 0
     for line, row in numbered_rows(path):
+        rows += 1
         try:
             problem, completion, truncated = _parse(row, known)
             at = place.setdefault(problem.id, len(place))
@@ -82,14 +83,12 @@ def read_traces(path: Path, known: Mapping[str, Problem] | None = None) -> Trace
             if traces.problems[at].prompt != problem.prompt:
                 raise BadRow(f"gives problem_id {problem.id!r:.60} a different prompt than before")
         except BadRow as error:
-            bad.append(f"line {line} {error}")
+            bad.append((line, str(error)))
             continue
         traces.problem_s.append(at)
         traces.completions.append(completion)
         traces.truncated.append(truncated)
-    if bad:
-        more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
-        raise ConfigError(f"{path}: {len(bad)} invalid lines: {'; '.join(bad[:SHOWN])}{more}")
+    check_lines(path, bad, rows)
     if not traces.completions:
         raise ConfigError(f"{path} has no traces: give rows with prompt (or problem_id) and completion")
     return traces
@@ -167,13 +166,13 @@ def _parse(row: Any, known: Mapping[str, Problem] | None) -> tuple[Problem, str,
         raise BadRow(str(row) if isinstance(row, BadRow) else "is not a JSON object")
     if row.get("completion") is None:
         raise BadRow(f"has no completion (it has {', '.join(map(str, row)) or 'nothing'})")
-    completion = valid_text(reply(row["completion"]) or "")
-    return _problem(row, known), completion, bool(flag(row.get("truncated"), "truncated"))
+    completion = valid_text(as_completion(row["completion"]) or "")
+    return _problem(row, known), completion, bool(as_bool(row.get("truncated"), "truncated"))
 
 
 def _problem(row: Mapping[str, Any], known: Mapping[str, Problem] | None) -> Problem:
     """The prompt that the row gives comes before the task's."""
-    name, prompt = text(row.get("problem_id"), "problem_id"), prompt_of(row.get("prompt"))
+    name, prompt = as_text(row.get("problem_id"), "problem_id"), as_prompt(row.get("prompt"))
     if prompt:
         prompt = _valid_prompt(prompt)
         return Problem(name if name is not None else prompt_key(prompt), prompt, "")

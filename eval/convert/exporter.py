@@ -1,0 +1,135 @@
+"""Writing a pool's samples as a Hugging Face dataset, or as one JSONL or parquet file.
+
+One row per sample and its problem. Only the dataset keeps how the pool was sampled and verified.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.files import atomic_path
+from offleash.eval.pool.pool import Pool
+
+_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("index", pa.int32()),
+        ("completion", pa.large_string()),
+        ("answer", pa.large_string()),
+        ("correct", pa.bool_()),
+        ("status", pa.string()),
+        ("extracted_by", pa.string()),
+        ("tokens", pa.int32()),
+        ("logprob", pa.float64()),
+        ("base_logprob", pa.float64()),
+        ("entropy", pa.float64()),
+        ("gold", pa.large_string()),
+        ("meta", pa.large_string()),
+        ("all_answers", pa.list_(pa.string())),
+        ("prompt", pa.large_string()),
+    ]
+)
+_SAMPLE_COLUMNS = _SCHEMA.names[: _SCHEMA.names.index("gold")]
+
+
+def export_samples(pool: Pool, to: Path, *, prompts: bool = True) -> int:
+    """Write all samples and return their number; `to` is written atomically. `prompts=False` leaves prompts out."""
+    if to.exists():
+        raise ConfigError(f"{to} already exists: choose another name")
+    if to.suffix not in ("", ".jsonl", ".parquet"):
+        raise ConfigError(
+            f"{to}: a file must end in .jsonl or .parquet; a name without a suffix becomes a dataset folder"
+        )
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        writer = {".jsonl": _write_jsonl, ".parquet": _write_parquet}.get(to.suffix, _write_dataset)
+        with atomic_path(to) as temporary:
+            return writer(pool, temporary, prompts)
+    except OSError as error:
+        raise PoolError(f"cannot write {to}: {error.strerror or error}") from error
+
+
+def _schema(prompts: bool) -> pa.Schema:
+    return _SCHEMA if prompts else _SCHEMA.remove(_SCHEMA.get_field_index("prompt"))
+
+
+def _tables(pool: Pool, prompts: bool) -> Iterator[pa.Table]:
+    """The samples in chunks of bounded size, joined with their problems."""
+    beside = _problem_table(pool, prompts)
+    schema = _schema(prompts)
+    for chunk in pool.scan(_SAMPLE_COLUMNS):
+        columns = {name: _plain(chunk.columns.column(name)) for name in _SAMPLE_COLUMNS}
+        joined = beside.take(pa.array(chunk.problem_r))
+        columns |= {name: joined.column(name) for name in joined.column_names}
+        yield pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _problem_table(pool: Pool, prompts: bool) -> pa.Table:
+    rows = [
+        {
+            "gold": problem.gold,
+            "meta": json.dumps(problem.meta),
+            "all_answers": None if answers is None else list(answers),
+            "prompt": problem.prompt if isinstance(problem.prompt, str) else json.dumps(problem.prompt),
+        }
+        for problem, answers in zip(pool.problems, pool.answers, strict=True)
+    ]
+    schema = pa.schema([_SCHEMA.field(name) for name in rows[0] if prompts or name != "prompt"])
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _write_jsonl(pool: Pool, path: Path, prompts: bool) -> int:
+    rows = 0
+    with path.open("w", encoding="utf-8") as file:
+        for table in _tables(pool, prompts):
+            for row in table.to_pylist():
+                file.write(json.dumps(_readable(row), ensure_ascii=False) + "\n")
+            rows += table.num_rows
+    return rows
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    """Prompt and metadata as JSON values instead of JSON in a string; unknown values are omitted, except the answer."""
+    row = {key: value for key, value in row.items() if value is not None or key == "answer"}
+    row["meta"] = json.loads(row["meta"])
+    if row.get("prompt", "").startswith('[{"'):
+        row["prompt"] = json.loads(row["prompt"])
+    return row
+
+
+def _write_parquet(pool: Pool, path: Path, prompts: bool) -> int:
+    rows = 0
+    schema = _schema(prompts)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for table in _tables(pool, prompts):
+            writer.write_table(table)
+            rows += table.num_rows
+    return rows
+
+
+def _write_dataset(pool: Pool, path: Path, prompts: bool) -> int:
+    import datasets
+
+    path.mkdir()
+    rows = _write_parquet(pool, path / "samples.parquet", prompts)
+    data = datasets.Dataset.from_parquet(str(path / "samples.parquet"), cache_dir=str(path / "cache"))
+    data.save_to_disk(str(path / "made"))
+    for file in (path / "made").iterdir():
+        file.replace(path / file.name)
+    for leftover in ("samples.parquet", "cache", "made"):
+        gone = path / leftover
+        shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    about = json.loads((pool.path / "pool.json").read_text(encoding="utf-8"))
+    about["problem_ids"] = pool.problem_ids
+    (path / "pool.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
+    return rows
