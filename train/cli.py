@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "variants": ("offleash.train.commands.variants", "compare exploration variants with plain GRPO and controls"),
     "pairs": ("offleash.eval.commands.pairs", "the paper's model pairs: list them, print the commands to measure one"),
     "check": ("offleash.train.commands.check", "check a training recipe: data, model, memory, hours, cost"),
+    "metrics": ("offleash.train.commands.metrics", "list every logged metric: tag, unit, meaning, function"),
     "doctor": ("offleash.train.commands.doctor", "check the installation: versions, conflicts, and how to fix them"),
     "import": ("offleash.eval.commands.import_samples", "make a pool from samples drawn by another tool"),
     "export": ("offleash.eval.commands.export_samples", "write a pool as a Hugging Face dataset, JSONL or parquet"),

@@ -64,8 +64,26 @@ OWN = Metric("train/explorer/{name}", "any", "what your own explorer's metrics()
 VERIFIER_FAILED = Metric(
     "train/verify/failed", "fraction", "training rollouts on which the verifier failed", "train.rewards.VerifierReward"
 )
+VARIANT = Metric(
+    "variants/{metric}",
+    "any",
+    "HParams page of a sweep: the metrics of each run, by the sweep's keys",
+    "train.variants.results.read_run",
+)
 
 METRICS: tuple[Metric, ...] = (
     *(ADVANTAGE_MEAN, ADVANTAGE_ABS, TOKEN_ADVANTAGE_ABS, REWARD_SHAPED, REWARD_WITH_TRACES, EXTRA_LOSS),
-    *(TOKENS_LEFT_OUT, BATCHES, ROLLOUTS, FILLED, ANSWERS_SEEN, RESETS, STALLED, OUTSIDE, OWN, VERIFIER_FAILED),
+    *(
+        TOKENS_LEFT_OUT,
+        BATCHES,
+        ROLLOUTS,
+        FILLED,
+        ANSWERS_SEEN,
+        RESETS,
+        STALLED,
+        OUTSIDE,
+        OWN,
+        VERIFIER_FAILED,
+        VARIANT,
+    ),
 )

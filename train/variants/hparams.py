@@ -17,6 +17,7 @@ from tensorboard.plugins.hparams.api_pb2 import DataType, Experiment, HParamInfo
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 from torch.utils.tensorboard import SummaryWriter
 
+from offleash.train.explorers.metrics import VARIANT
 from offleash.train.variants.results import METRICS, Measured
 
 Setting = float | str | bool
@@ -49,7 +50,7 @@ def _write_session(folder: Path, run: Measured, settings: Mapping[str, Setting])
         for step, metrics in zip(run.steps, run.series, strict=True):
             for key, value in metrics.items():
                 if math.isfinite(value):
-                    writer.add_scalar(f"variants/{key}", value, step)
+                    writer.add_scalar(VARIANT.fill(metric=key).tag, value, step)
         end = SessionEndInfo(status=Status.Value("STATUS_SUCCESS"))
         events.add_summary(_summary(metadata.SESSION_END_INFO_TAG, session_end_info=end))
 
@@ -66,7 +67,10 @@ def _experiment(of_runs: Sequence[Mapping[str, Setting]]) -> Summary:
         infos.append(HParamInfo(name=key, type=_type(found)))
         for value in found:
             _put(infos[-1].domain_discrete.values.add(), value)
-    metrics = [MetricInfo(name=MetricName(tag=f"variants/{key}"), display_name=title) for key, title in METRICS.items()]
+    metrics = [
+        MetricInfo(name=MetricName(tag=VARIANT.fill(metric=key).tag), display_name=title)
+        for key, title in METRICS.items()
+    ]
     return _summary(metadata.EXPERIMENT_TAG, experiment=Experiment(hparam_infos=infos, metric_infos=metrics))
 
 
