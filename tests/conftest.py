@@ -1,11 +1,14 @@
 """What many tests need: the embedded model, small real GRPO runs in this process, event files read back."""
 
+import dataclasses
+import inspect
 import os
 import signal
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -83,6 +86,41 @@ def make_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         )
         reward.end_token_ids = frozenset([*trainer.eos_token_ids, trainer._tokenizer.pad_token_id])
         return trainer
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def names_of() -> Callable[[type], set[str]]:
+    """The attributes and methods that a Protocol asks for, those it inherits included."""
+
+    def names(protocol: type) -> set[str]:
+        kinds = [kind for kind in protocol.__mro__ if kind.__module__.startswith("offleash.")]
+        methods = {name for kind in kinds for name, value in vars(kind).items() if inspect.isfunction(value)}
+        annotated = {name for kind in kinds for name in vars(kind).get("__annotations__", {})}
+        return {name for name in methods | annotated if not name.startswith("__")} - {"_no_init_or_replace_init"}
+
+    return names
+
+
+@pytest.fixture(scope="session")
+def stand_in_trainer(names_of: Callable[[type], set[str]]) -> Callable[..., Any]:
+    """A trainer of the given attributes and `args`, for what needs no model.
+
+    Only names that the product may use: a test compares these with a real trainer, so that no stand-in outlives a name.
+    """
+    from trl import GRPOConfig
+
+    from offleash.callbacks.policy.trl_seam import VllmInternals
+    from offleash.train.explorers.base import ExplorerTrainer
+
+    known = names_of(ExplorerTrainer) | names_of(VllmInternals)
+    fields = {field.name for field in dataclasses.fields(GRPOConfig)}
+
+    def make(args: dict[str, Any] | None = None, **attributes: Any) -> Any:
+        assert set(attributes) <= known
+        assert set(args or {}) <= fields
+        return SimpleNamespace(args=SimpleNamespace(**(args or {})), **attributes)
 
     return make
 

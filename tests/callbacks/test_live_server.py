@@ -57,12 +57,13 @@ def web() -> Iterator[Web]:
     made.server_close()
 
 
-def trainer_of(client: Any) -> Any:
-    return SimpleNamespace(vllm_generation=SimpleNamespace(vllm_client=client))
+@pytest.fixture
+def trainer_of(stand_in_trainer: Any) -> Any:
+    return lambda client: stand_in_trainer(vllm_generation=SimpleNamespace(vllm_client=client))
 
 
 @pytest.fixture
-def client(web: Web) -> Any:
+def client(web: Web, trainer_of: Any) -> Any:
     url = f"http://127.0.0.1:{web.server_address[1]}"
     made = SimpleNamespace(base_url=url, _post=lambda url, **kwargs: httpx.post(url, timeout=None, **kwargs).text)
     watch_server(trainer_of(made), every=0.05)
@@ -90,7 +91,7 @@ def test_a_moment_of_weakness_is_forgiven(web: Web, client: Any) -> None:
     assert client._post(client.base_url, json={}) == "ok"
 
 
-def test_another_error_of_a_request_stays_what_it_is(client: Any) -> None:
+def test_another_error_of_a_request_stays_what_it_is(client: Any, trainer_of: Any) -> None:
     def refuse(url: str, **kwargs: Any) -> Any:
         raise RuntimeError("Request failed: 400, prompt too long")
 

@@ -20,21 +20,22 @@ class Recorder:
         self.logged.append(values)
 
 
-def trainer_with(kind, attribute):
+def callback_of(kind, attribute):
     callback, recorder = object.__new__(kind), Recorder()
     setattr(callback, attribute, recorder)
-    return SimpleNamespace(callback_handler=SimpleNamespace(callbacks=[callback])), recorder
+    return callback, recorder
 
 
-def test_the_same_names_reach_wandb_and_trackio_with_the_step_and_without_undefined_numbers():
+def test_the_same_names_reach_wandb_and_trackio_with_the_step_and_without_undefined_numbers(stand_in_trainer):
     for kind, attribute in ((WandbCallback, "_wandb"), (TrackioCallback, "_trackio")):
-        trainer, recorder = trainer_with(kind, attribute)
+        callback, recorder = callback_of(kind, attribute)
+        trainer = stand_in_trainer(callback_handler=SimpleNamespace(callbacks=[callback]))
         Trackers(trainer).scalars({"support/unit/srr": 0.9, "support/unit/sds": math.nan}, step=7)
         assert recorder.logged == [{"support/unit/srr": 0.9, "train/global_step": 7}]
 
 
-def test_without_trackers_nothing_happens():
-    trainer = SimpleNamespace(callback_handler=SimpleNamespace(callbacks=[]))
+def test_without_trackers_nothing_happens(stand_in_trainer):
+    trainer = stand_in_trainer(callback_handler=SimpleNamespace(callbacks=[]))
     trackers = Trackers(trainer)
     trackers.scalars({"a/b": 1.0}, step=0)
     assert trackers.tensorboard is None

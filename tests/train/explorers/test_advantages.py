@@ -1,6 +1,6 @@
 """The other variants that act on whole rollouts, against values worked by hand."""
 
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -60,7 +60,7 @@ def test_ucpo_moves_credit_to_the_unlikely_and_keeps_the_sum(rollouts) -> None:
     assert Ucpo(tau=0.2).advantages(solved, torch.full((1, 4), 0.1)).tolist() == [pytest.approx([0.1] * 4)]
 
 
-def test_the_placebo_is_the_same_for_equal_answers_and_centred(rollouts) -> None:
+def test_the_placebo_is_the_same_for_equal_answers_and_centred(rollouts, placebo) -> None:
     batch = rollouts("1000", answers=[["7", "7", "9", "8"]])
     shaped = placebo().advantages(batch, torch.zeros(1, 4))
     assert shaped[0, 0] == shaped[0, 1] != shaped[0, 2]
@@ -69,13 +69,17 @@ def test_the_placebo_is_the_same_for_equal_answers_and_centred(rollouts) -> None
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"training_seed": 1}])
-def test_another_seed_of_the_placebo_or_the_training_draws_another(rollouts, other) -> None:
+def test_another_seed_of_the_placebo_or_the_training_draws_another(rollouts, other, placebo) -> None:
     batch = rollouts("1000", answers=[["7", "7", "9", "8"]])
     ours, theirs = (made.advantages(batch, torch.zeros(1, 4)) for made in (placebo(), placebo(**other)))
     assert not torch.allclose(ours, theirs)
 
 
-def placebo(seed: int = 0, training_seed: int = 0) -> Placebo:
-    made = Placebo(weight=0.5, seed=seed)
-    made.attach(SimpleNamespace(args=SimpleNamespace(seed=training_seed)))
-    return made
+@pytest.fixture
+def placebo(stand_in_trainer: Any) -> Any:
+    def make(seed: int = 0, training_seed: int = 0) -> Placebo:
+        made = Placebo(weight=0.5, seed=seed)
+        made.attach(stand_in_trainer({"seed": training_seed}))
+        return made
+
+    return make

@@ -1,6 +1,7 @@
 """Base anchoring: the divergences in closed form, and what rehearsal does to a real run."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,24 +51,26 @@ def test_the_gradient_of_the_forward_kl_to_a_softmax_policy_is_policy_less_base(
     assert torch.allclose(logits.grad, POLICY - BASE)
 
 
-def placed(anchor: Anchor, rank: int, ranks: int) -> Anchor:
-    anchor.trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(num_processes=ranks, process_index=rank),
-        args=SimpleNamespace(seed=3, per_device_train_batch_size=32),
-    )
-    anchor.samples = [Rehearsal([1], [i] * (1 + i % 3)) for i in range(30)]
-    anchor.weights = np.full(30, 1 / 30)
-    return anchor
+@pytest.fixture
+def placed(stand_in_trainer: Any) -> Any:
+    def make(anchor: Anchor, rank: int, ranks: int) -> Anchor:
+        accelerator = SimpleNamespace(num_processes=ranks, process_index=rank)
+        anchor.trainer = stand_in_trainer({"seed": 3, "per_device_train_batch_size": 32}, accelerator=accelerator)
+        anchor.samples = [Rehearsal([1], [i] * (1 + i % 3)) for i in range(30)]
+        anchor.weights = np.full(30, 1 / 30)
+        return anchor
+
+    return make
 
 
-def test_the_ranks_rehearse_parts_of_the_batch_that_one_rank_would() -> None:
+def test_the_ranks_rehearse_parts_of_the_batch_that_one_rank_would(placed) -> None:
     whole, tokens = placed(Anchor(batch=6), 0, 1)._share(5)
     parts = [placed(Anchor(batch=6), rank, 2)._share(5) for rank in (0, 1)]
     assert [row for rows, _ in parts for row in rows] == whole
     assert {count for _, count in parts} == {tokens} == {sum(len(row.completion_ids) for row in whole)}
 
 
-def test_the_rehearsal_depends_on_step_and_micro_batch_only() -> None:
+def test_the_rehearsal_depends_on_step_and_micro_batch_only(placed) -> None:
     anchor, resumed = placed(Anchor(batch=6), 0, 1), placed(Anchor(batch=6), 0, 1)
     first, second, next_step = anchor._share(5), anchor._share(5), anchor._share(6)
     assert first != second != next_step

@@ -1,6 +1,7 @@
 """The variants that act on tokens, against values worked by hand."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,14 @@ from offleash.train.explorers.covariance import ClipCov, KlCov, token_covariance
 from offleash.train.explorers.entropy_advantage import EntropyAdvantage
 
 
-def trainer(**args: int) -> SimpleNamespace:
-    settings = {"seed": 3, "gradient_accumulation_steps": 1, "steps_per_generation": 2, "num_iterations": 1, **args}
-    accelerator = SimpleNamespace(process_index=0)
-    return SimpleNamespace(
-        args=SimpleNamespace(**settings), _step=0, accelerator=accelerator, epsilon_high=0.2, epsilon_low=0.2
-    )
+@pytest.fixture
+def trainer(stand_in_trainer: Any) -> Any:
+    def make(**args: int) -> Any:
+        settings = {"seed": 3, "gradient_accumulation_steps": 1, "steps_per_generation": 2, "num_iterations": 1, **args}
+        accelerator = SimpleNamespace(process_index=0)
+        return stand_in_trainer(settings, _step=0, accelerator=accelerator, epsilon_high=0.2, epsilon_low=0.2)
+
+    return make
 
 
 def test_covariance_is_that_of_the_unmasked_tokens(tokens) -> None:
@@ -41,7 +44,7 @@ def test_entropy_raises_an_advantage_by_at_most_a_part_of_it(tokens) -> None:
     )
 
 
-def test_clip_cov_leaves_out_as_many_as_asked_and_only_from_the_band(tokens) -> None:
+def test_clip_cov_leaves_out_as_many_as_asked_and_only_from_the_band(tokens, trainer) -> None:
     a, lp = torch.randn(20, 10) * 2, -torch.rand(20, 10) * 4
     batch = tokens(a.tolist(), lp.tolist())
     explorer = ClipCov(ratio=0.02, low=1.0, high=5.0)
@@ -55,14 +58,14 @@ def test_clip_cov_leaves_out_as_many_as_asked_and_only_from_the_band(tokens) -> 
     assert not torch.equal(again.token_advantages(batch) != batch.advantages_bt, out)
 
 
-def test_clip_cov_counts_no_token_that_the_ratio_clips_anyway(tokens) -> None:
+def test_clip_cov_counts_no_token_that_the_ratio_clips_anyway(tokens, trainer) -> None:
     batch = tokens([[2.0, -2.0]], [[-1.0, -3.0]], old=[[-2.0, -3.0]])  # cov is 2 for both; the first has ratio e
     explorer = ClipCov(ratio=1.0)
     explorer.attach(trainer())
     assert explorer.token_advantages(batch).tolist() == [[2.0, 0.0]]
 
 
-def test_kl_cov_pulls_the_tokens_of_highest_covariance_back_to_the_old_policy(tokens) -> None:
+def test_kl_cov_pulls_the_tokens_of_highest_covariance_back_to_the_old_policy(tokens, trainer) -> None:
     batch = tokens([[1.0, 1.0], [-1.0, -1.0]], [[-1.0, -3.0], [-2.0, -2.5]], old=[[-1.5, -3.0], [-2.0, -2.0]])
     explorer = KlCov(ratio=0.5, weight=2.0)
     explorer.attach(trainer())
@@ -76,7 +79,7 @@ def test_kl_cov_pulls_the_tokens_of_highest_covariance_back_to_the_old_policy(to
     assert [g if i in top else 0.0 for i, g in enumerate(sign.tolist())] == gradient.tolist()
 
 
-def test_a_ratio_too_small_for_the_batch_still_takes_one_token(tokens) -> None:
+def test_a_ratio_too_small_for_the_batch_still_takes_one_token(tokens, trainer) -> None:
     batch = tokens([[2.0, -2.0, 2.0]], [[-1.0, -3.0, -2.0]], old=[[-1.1, -3.1, -2.1]])
     clip, kl = ClipCov(), KlCov()
     for explorer in (clip, kl):
@@ -85,14 +88,14 @@ def test_a_ratio_too_small_for_the_batch_still_takes_one_token(tokens) -> None:
     assert payers(kl, batch) == [False, True, False]
 
 
-def test_kl_cov_takes_no_more_than_its_ratio_where_covariances_tie(tokens) -> None:
+def test_kl_cov_takes_no_more_than_its_ratio_where_covariances_tie(tokens, trainer) -> None:
     explorer = KlCov(ratio=0.5)
     explorer.attach(trainer())
     batch = tokens([[0.0] * 4], [[-1.0] * 4], old=[[-2.0] * 4])
     assert sum(payers(explorer, batch)) == 2
 
 
-def test_kl_cov_finds_its_own_tokens_among_those_of_all_ranks(tokens) -> None:
+def test_kl_cov_finds_its_own_tokens_among_those_of_all_ranks(tokens, trainer) -> None:
     """Ranks of two and one tokens: the three covariances are 1, 4 and 2.5 (gathered in that order)."""
     pays = []
     for rank, (mask, own) in enumerate([([1.0, 1.0], [1.0, 4.0]), ([0.0, 1.0], [2.5])]):
@@ -123,6 +126,6 @@ def payers(explorer: KlCov, batch) -> list[bool]:
     return (batch.logps_bt.grad.flatten() != 0).tolist()
 
 
-def test_kl_cov_refuses_to_do_nothing() -> None:
+def test_kl_cov_refuses_to_do_nothing(trainer) -> None:
     with pytest.raises(ConfigError, match="one update per rollout"):
         KlCov().attach(trainer(steps_per_generation=1))

@@ -1,6 +1,5 @@
 """Explorers in a real trainer: every hook does there what it says, and stock TRL is left alone where it should be."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,11 +117,13 @@ ADVANTAGE_VARIANTS = [n for n in EXPLORERS if n not in ("anchor", "seeding", "kl
 
 
 @pytest.mark.parametrize("name", ADVANTAGE_VARIANTS)
-def test_no_bonus_tells_the_rollouts_of_an_all_right_group_apart(name: str, rollouts, make_trainer) -> None:
+def test_no_bonus_tells_the_rollouts_of_an_all_right_group_apart(
+    name: str, rollouts, make_trainer, stand_in_trainer
+) -> None:
     from offleash.train.trainer import ExploringTrainer
 
     explorer = find_explorer(name)(**ARGUMENTS.get(name, {}))
-    explorer.trainer = SimpleNamespace(args=SimpleNamespace(seed=0))
+    explorer.trainer = stand_in_trainer({"seed": 0})
     batch = rollouts("1111", "11x1", answers=[["7", "7", "8", "9"]] * 2, logps=[[-1.0, -2.0, -0.1, -5.0]] * 2)
     trainer = ExploringTrainer.__new__(ExploringTrainer)
     trainer.explorers, trainer.scale_rewards, trainer._metrics = [explorer], "group", _Metrics()
