@@ -97,10 +97,11 @@ def test_libraries_are_imported_by_their_public_modules() -> None:
     assert deep == LAUNCHER
 
 
-def test_what_the_seam_relies_on_is_named_elsewhere_only_as_an_override(names_of: Any) -> None:
+def test_what_the_seam_relies_on_is_elsewhere_at_most_the_name_of_a_method(names_of: Any) -> None:
     internal = {name for name in names_of(VllmInternals) if is_private(name)} | UNDOCUMENTED
-    found = {(place, name) for place, tree in product().items() for name in {*used(tree)} & internal}
-    assert found == {("train/trainer.py", "_get_per_token_logps_and_entropies")}
+    for place, tree in product().items():
+        methods = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert {*used(tree)} & internal <= methods, place
 
 
 def test_the_check_sees_private_names() -> None:
