@@ -10,7 +10,17 @@ OffleashError
 
 
 class OffleashError(Exception):
-    """Anything Offleash raises on purpose. The message says what, what was got, and how to fix it."""
+    """The base class of every error that Offleash raises on purpose, so that one `except` catches them all.
+
+    The message says what is wrong, what was found, and how to fix it.
+
+    >>> from offleash.eval import load_task
+    >>> try:
+    ...     load_task("countdwn")
+    ... except OffleashError as error:
+    ...     print(type(error).__name__, "countdown" in str(error))
+    ConfigError True
+    """
 
 
 class ConfigError(OffleashError, ValueError):

@@ -12,7 +12,16 @@ Messages = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question. `prompt` is plain text or chat messages; `gold` is the reference answer as the task writes it."""
+    """One question with its reference answer.
+
+    `prompt` is plain text or chat messages (images as data URLs), `gold` the reference answer as the task writes it,
+    and `meta` whatever else the task or a report wants to know.
+
+    >>> from offleash.eval import Problem
+    >>> problem = Problem("sum-1", [{"role": "user", "content": "What is 2 + 2?"}], gold="4", meta={"level": 1})
+    >>> problem.id, problem.gold
+    ('sum-1', '4')
+    """
 
     id: str
     prompt: str | Messages
@@ -22,11 +31,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one completion.
+    """What a task says about one completion.
 
-    `answer` is the canonical answer class, None if no answer was found. `status` is "ok" whenever an answer was judged,
-    right or wrong; "timeout" and "error" are failures of the verifier and never mean "wrong". `extracted_by`
-    names the extraction rule that found the answer ("" if none did).
+    `answer` is the canonical form of the answer, the same for all spellings of it, and None if none was found.
+    `status` is "ok" whenever an answer was judged, right or wrong; "timeout" and "error" are failures of the verifier
+    and never mean "wrong". `extracted_by` names the extraction rule that found the answer ("" if none did).
+
+    >>> from offleash.eval import load_task
+    >>> task = load_task("countdown", split="probe", n=1)
+    >>> verdict = task.verify(task.problems, ["no idea"])[0]
+    >>> verdict.correct, verdict.answer, verdict.status, verdict.failed
+    (False, None, 'no_answer', False)
     """
 
     answer: str | None
@@ -41,9 +56,25 @@ class Verdict:
 
 
 class Task(Protocol):
-    """A named set of problems and their verifier.
+    """A named set of problems and their verifier: the protocol that a task of your own follows.
 
-    `version` changes whenever a verdict could: it is part of every pool's fingerprint.
+    `version` changes whenever a verdict could: it is part of every pool's fingerprint. Put the class in a module that
+    can be imported, and name it `my_module:Parity` wherever a task is named.
+
+    >>> from offleash.eval import Problem, Verdict
+    >>> class Parity:
+    ...     name, version = "parity", "1"
+    ...     problems = [Problem(str(n), f"Is {n} even or odd?", "even" if n % 2 == 0 else "odd") for n in range(8)]
+    ...
+    ...     def verify(self, problems, completions, truncated=None):
+    ...         words = [text.lower().split()[-1] for text in completions]
+    ...         return [Verdict(word, word == p.gold, "ok") for p, word in zip(problems, words, strict=True)]
+    ...
+    ...     def correct_answers(self, problem):
+    ...         return (problem.gold,)
+    >>> task = Parity()
+    >>> [verdict.correct for verdict in task.verify(task.problems[:2], ["It is even", "It is even"])]
+    [True, False]
     """
 
     name: str

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from offleash.eval.commands.options import json_option
 from offleash.eval.commands.sample_options import SUCCESSES, parser
 from offleash.eval.engines import check_engine_args, find_engine, load_engine
-from offleash.eval.engines.base import LIBRARIES, Engine, library_versions
+from offleash.eval.engines.base import Engine, library_versions
 from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
@@ -225,7 +225,7 @@ def _open_pool(
         plan=plan,
         engine=engine_name,
         dtype=source.dtype,
-        versions=library_versions(*LIBRARIES),
+        versions=library_versions(),
     )
     answers = [job.task.correct_answers(problem) for problem in job.problems]
     return Pool.open_or_create(job.folder, spec, job.problems, answers)

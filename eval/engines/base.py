@@ -72,10 +72,10 @@ LIBRARIES = ("offleash", "torch", "transformers", "tokenizers", "vllm", "vllm-cp
 """What can change the samples or scores of a model: their versions are recorded beside them."""
 
 
-def library_versions(*names: str) -> Mapping[str, str]:
-    """Of the distributions that are installed."""
+def library_versions() -> Mapping[str, str]:
+    """The versions of those that are installed."""
     found = {}
-    for name in names:
+    for name in LIBRARIES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

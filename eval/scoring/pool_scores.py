@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm.auto import tqdm
 
-from offleash.eval.engines.base import LIBRARIES, library_versions
+from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import PoolError
@@ -142,7 +142,7 @@ class ScoringJob:
             template=prepared.template,
             temperature=float(settings.temperature),  # 1 and 1.0 are one setting
             end_token=encoder.end_token,
-            versions=library_versions(*LIBRARIES),
+            versions=library_versions(),
         )
         same = next((one.name for one in find_scores(pool) if not one.spec.differences(spec)), None)
         folder = ScoreFolder.open_or_create(pool, settings.name or same or _folder_name(source.name), spec)

@@ -22,7 +22,19 @@ TASKS: dict[str, str | Benchmark] = {
 
 
 def load_task(name: str, /, **kwargs: Any) -> Task:
-    """The task of that name or dotted path, built with `kwargs`. Its module is imported only now."""
+    """Load the task of that name, or of a dotted path `my_module:MyTask`, with `kwargs` as its arguments.
+
+    `offleash tasks` lists the names and their arguments. Most benchmarks are downloaded from the hub, or read from
+    `path=...`; `countdown` and the `gym/` tasks are generated.
+
+    >>> from offleash.eval import load_task
+    >>> task = load_task("countdown", split="probe", n=4)
+    >>> task.name, len(task.problems)
+    ('countdown', 4)
+    >>> problem = task.problems[0]
+    >>> [verdict.correct for verdict in task.verify([problem, problem], [problem.gold, "1 + 1"])]
+    [True, False]
+    """
     task: Task = build("task", name, _find(name), **kwargs)
     missing = [part for part in ("name", "version", "problems", "verify", "correct_answers") if not hasattr(task, part)]
     if missing:

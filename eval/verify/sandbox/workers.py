@@ -8,7 +8,6 @@ so, run in a sandbox where the machine has one, are replaced after a number of j
 caller is killed.
 """
 
-import asyncio
 import contextlib
 import json
 import os
@@ -89,10 +88,6 @@ class WorkerPool:
             return _Round(self, jobs, end).run()
         finally:
             self._lock.release()
-
-    async def amap(self, jobs: Sequence[Any], *, outer_seconds: float | None = None) -> list[Outcome]:
-        """`map` without blocking the event loop."""
-        return await asyncio.to_thread(self.map, jobs, outer_seconds=outer_seconds)
 
     def close(self) -> None:
         """End every process of the pool. A later `map` starts anew."""

@@ -118,7 +118,7 @@ def test_a_deadline_holds_in_another_thread_and_leaves_its_alarms_alone(pool: Wo
 def test_a_deadline_holds_inside_asyncio_and_the_loop_keeps_turning(pool: WorkerPool) -> None:
     async def scenario() -> tuple[list[str], int]:
         turns = 0
-        task = asyncio.ensure_future(pool.amap(["sleep", 2]))
+        task = asyncio.ensure_future(asyncio.to_thread(pool.map, ["sleep", 2]))
         while not task.done():
             turns += 1
             await asyncio.sleep(0.05)
