@@ -69,3 +69,10 @@ def test_the_wheel_carries_no_tests_and_no_benchmarks(wheel):
         names = archive.namelist()
     assert all(name.startswith(("offleash/", "offleash-")) for name in names)
     assert not any("test" in name.split("/")[1] or "bench" in name.split("/")[1] for name in names)
+
+
+def test_the_wheel_carries_the_templates_of_the_reports(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if name.endswith(".html")}
+    compare, variants = "offleash/eval/report/templates/", "offleash/train/variants/templates/"
+    assert {f"{compare}{name}.html" for name in ("page", "parts", "compare")} | {f"{variants}variants.html"} <= names

@@ -10,8 +10,9 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from html import escape
 from typing import TYPE_CHECKING, Any
+
+from offleash.eval.report.sanitize import html_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,7 +102,7 @@ def inline_svg(figure: "Figure") -> str:
     text = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r' xmlns(:xlink)?="[^"]*"| version="1.1"| id="[\w.]+_\d+"', "", text)
     text = re.sub(r"\s*\n\s*", " ", re.sub(r'style="[^"]*"', _page_style, text))
-    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{html_text(label)}" ', 1)
 
 
 def _page_style(attribute: re.Match[str]) -> str:

@@ -265,12 +265,12 @@ def _sensitivity_table(result: PolicyResult) -> Table:
         observed = [share(getattr(table, metric)) for metric in ("srr", "ndr", "nscr")]
         posterior = [estimate(row.posterior[metric]) for metric in ("srr", "ndr", "nscr")]
         rows.append((f"1/{round(1 / row.eps):,}", *counts, *observed, *posterior))
-    header = ("floor ε", "P", "S", "E", "O", "SRR", "NDR", "NSCR", "SRR (post.)", "NDR (post.)", "NSCR (post.)")
+    header = ("threshold ε", "P", "S", "E", "O", "SRR", "NDR", "NSCR", "SRR (post.)", "NDR (post.)", "NSCR (post.)")
     note = (
-        "Units whose rate is above the floor ε: counted by hits / draws, and by posterior probability (Jeffreys) with "
-        f"credible intervals. Below {result.overall.units.any_hit.detection_limit:.2g} these draws cannot tell."
+        "Units whose rate is above the threshold ε: counted by hits / draws, and by posterior probability (Jeffreys), "
+        f"with credible intervals. Below {result.overall.units.any_hit.detection_limit:.2g} these draws cannot tell."
     )
-    return Table("floor", "If the floor were another", header, tuple(rows), note)
+    return Table("sensitivity", "Sensitivity to the threshold", header, tuple(rows), note)
 
 
 def _moved_tables(result: PolicyResult) -> list[Table]:

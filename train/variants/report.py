@@ -1,12 +1,11 @@
 """A sweep's report for people: for the terminal, as Markdown, and as one HTML page with its figures inside."""
 
 import textwrap
+from pathlib import Path
 
-from offleash.eval.report.figure_style import inline_svg
 from offleash.eval.report.markup import markdown_table
-from offleash.eval.report.page import CONTENT_POLICY, html_table
-from offleash.eval.report.sanitize import html_text, markdown_text, visible
-from offleash.eval.report.style import STYLE
+from offleash.eval.report.page import render
+from offleash.eval.report.sanitize import markdown_text, visible
 from offleash.eval.report.text import text_table
 from offleash.train.variants.analysis import Analysis
 from offleash.train.variants.figures import pareto_figure, tradeoff_figure
@@ -34,30 +33,16 @@ def markdown_report(sweep: Sweep, analysis: Analysis) -> str:
 
 
 def html_report(sweep: Sweep, analysis: Analysis) -> str:
-    figures = (
-        (
-            pareto_figure(sweep, analysis),
-            "pass@1 against NSCR, means over seeds with intervals; long ones leave the picture. Line: the front.",
-        ),
-        (tradeoff_figure(sweep, analysis), "The same against what else support and diversity are measured by."),
-    )
-    body = [
-        f"<h1>{html_text(TITLE)}</h1>",
-        *(f'<p class="warning" role="alert">{html_text(text)}</p>' for text in _warnings(sweep, analysis)),
-        *(f"<p>{html_text(text)}</p>" for text in summary(analysis)),
-        *(f"<figure>{inline_svg(f)}<figcaption>{html_text(text)}</figcaption></figure>" for f, text in figures),
-        *(html_table(table) for table in tables(sweep, analysis)),
-        "<h2>What the words mean</h2>",
-        f'<ul class="sides">{"".join(f"<li>{html_text(text)}</li>" for text in notes(sweep, analysis))}</ul>',
-    ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html_text(TITLE)} - Offleash</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + "\n</main>\n<footer>Made by <code>offleash variants</code>. Definitions: The Invisible Leash, "
-        "arXiv 2507.14843.</footer>\n</body>\n</html>\n"
+    return render(
+        Path(__file__).parent / "templates" / "variants.html",
+        command="offleash variants",
+        title=TITLE,
+        warnings=_warnings(sweep, analysis),
+        summary=summary(analysis),
+        pareto=pareto_figure(sweep, analysis),
+        tradeoffs=tradeoff_figure(sweep, analysis),
+        tables=tables(sweep, analysis),
+        notes=notes(sweep, analysis),
     )
 
 
