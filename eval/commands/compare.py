@@ -26,66 +26,58 @@ import argparse
 import shutil
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.paper import find_pair
-from offleash.eval.comparison.scopes import Settings
-from offleash.eval.comparison.sides import Side, find_policies, find_side
 from offleash.eval.errors import ConfigError
-from offleash.eval.report.paper import published_tables, published_warnings
+from offleash.eval.report.paper import beside_paper
 from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_report
 from offleash.eval.report.write import FORMATS, check_report_path, write_report
 
 
-def main(words: list[str]) -> int:
-    options = _parser().parse_args(words)
+def main(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
     pair = find_pair(options.pair) if options.pair else None
-    base, policies = _sides(options)
     files: dict[str, Path] = {
         name: getattr(options, name) for name in FORMATS if getattr(options, name, None) is not None
     }
     for name, path in files.items():
         check_report_path(path, name)
-    settings = Settings(options.confidence, options.resamples, options.seed, options.examples)
     start = time.perf_counter()
 
     def note(text: str) -> None:
         if not options.quiet:
             print(f"offleash: {time.perf_counter() - start:5.0f} s  {text}", file=sys.stderr, flush=True)
 
-    comparison = compare(base, policies, force=options.force, k=options.k, settings=settings, note=note)
-    beside: list[Table] = []
+    names = ("k", "force", "confidence", "resamples", "seed", "examples")
+    comparison = compare(*_pools(options), **{name: getattr(options, name) for name in names}, note=note)
+    tables: list[Table] = []
     if pair is not None:
-        beside = published_tables(pair, comparison.policies[-1])
-        specs = ([pool.spec for pool in side.pools if pool.spec.task in pair.tasks] for side in (base, policies[-1]))
-        differing = published_warnings(pair, *specs) if beside else []
-        unknown = [] if beside else [f"the paper has no numbers of these tasks for {pair.name}"]
-        comparison = replace(comparison, warnings=(*comparison.warnings, *differing, *unknown))
+        comparison, tables = beside_paper(pair, comparison)
     for warning in comparison.warnings:
         print(f"offleash: WARNING: {warning}", file=sys.stderr)
     for name, path in files.items():
-        write_report(comparison, path, format=name, extra_tables=beside)
+        write_report(comparison, path, format=name, extra_tables=tables)
         note(f"wrote {path}")
     width = max(80, shutil.get_terminal_size((118, 40)).columns)
-    sys.stdout.write(text_report(comparison, beside, width))
+    sys.stdout.write(text_report(comparison, tables, width))
     return 0
 
 
-def _sides(options: argparse.Namespace) -> tuple[Side, list[Side]]:
+def _pools(options: argparse.Namespace) -> tuple[list[Path], list[Any]]:
     """BASE POLICY ..., or --base and --policy."""
-    named = bool(options.base or options.policy)
-    if named and options.pools:
+    if not (options.base or options.policy):
+        if len(options.pools) < 2:
+            raise ConfigError("at least two pools are needed: offleash compare BASE POLICY [MORE ...]")
+        return options.pools[:1], options.pools[1:]
+    if options.pools:
         raise ConfigError("give the pools either as BASE POLICY [MORE ...] or with --base and --policy, not both")
-    if named:
-        if not (options.base and options.policy):
-            raise ConfigError("--base and --policy come together: name the pools of both sides")
-        return find_side(options.base), [find_side(paths, "a policy") for paths in options.policy]
-    if len(options.pools) < 2:
-        raise ConfigError("two pools at least are needed: offleash compare BASE POLICY [MORE ...]")
-    return find_side(options.pools[:1]), [side for path in options.pools[1:] for side in find_policies(path)]
+    if not (options.base and options.policy):
+        raise ConfigError("--base and --policy must be given together: name the pools of both sides")
+    return options.base, options.policy
 
 
 def _parser() -> argparse.ArgumentParser:

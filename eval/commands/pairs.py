@@ -11,7 +11,7 @@ import json
 import shlex
 from collections.abc import Iterator
 
-from offleash.eval.comparison.paper import SAMPLES_K, Pair, find_pair, pair_names
+from offleash.eval.comparison.paper import SAMPLES_K, ModelPair, find_pair, pair_names
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.loading import Benchmark
@@ -21,8 +21,8 @@ MANY = 256
 JUDGE = {"judge_url": "http://localhost:8000/v1", "judge_model": "YOUR-JUDGE"}
 
 
-def main(words: list[str]) -> int:
-    options = _parser().parse_args(words)
+def main(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
     if options.name is None:
         for name in pair_names():
             print(_listed(find_pair(name)))
@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def commands(pair: Pair, pools: str = "pools", tasks: list[str] | None = None, k: int | None = None) -> Iterator[str]:
+def commands(
+    pair: ModelPair, pools: str = "pools", tasks: list[str] | None = None, k: int | None = None
+) -> Iterator[str]:
     """Shell commands: `offleash sample` for both arms, one call per budget, then `offleash compare`.
 
     The paper's entropy study is of 32 draws, which a pool that stops early does not have: it gets pools of its own
@@ -83,7 +85,7 @@ def _groups(tasks: dict[str, int]) -> Iterator[tuple[list[str], int]]:
         yield from (([name], draws) for name in names if _judged(name))
 
 
-def _sample(pair: Pair, arm: str, tasks: list[str], draws: int, folder: str) -> str:
+def _sample(pair: ModelPair, arm: str, tasks: list[str], draws: int, folder: str) -> str:
     """Stopping at the fifth success gives the same support at 1 to 5 hits as all draws would, for far fewer of them."""
     arguments = {**pair.task_args, **(JUDGE if _judged(tasks[0]) else {})}
     pool = folder if len(tasks) > 1 else f"{folder}/{tasks[0]}"
@@ -97,30 +99,30 @@ def _sample(pair: Pair, arm: str, tasks: list[str], draws: int, folder: str) -> 
     return " \\\n    ".join(lines)
 
 
-def _loaded(pair: Pair, arm: str) -> list[str]:
+def _loaded(pair: ModelPair, arm: str) -> list[str]:
     """Both arms get the base's tokenizer and chat template: what differs is the weights."""
     engine = f" --engine-args {shlex.quote(json.dumps(dict(pair.engine_args)))}" if pair.engine_args else ""
     model, *tokenizer = _weights(pair, arm)
     return [f"offleash sample {model}", *tokenizer, f"--engine vllm{engine}"]
 
 
-def _weights(pair: Pair, arm: str) -> list[str]:
+def _weights(pair: ModelPair, arm: str) -> list[str]:
     revision = pair.base_revision if arm == "base" else pair.policy_revision
     model = f"--model {_model(pair, arm)}{f' --revision {revision}' if revision else ''}"
     return [model, *([] if arm == "base" else [f"--tokenizer {pair.base}"])]
 
 
-def _score(pair: Pair, arm: str, tasks: list[str], folder: str) -> str:
+def _score(pair: ModelPair, arm: str, tasks: list[str], folder: str) -> str:
     pools = [f"{folder}/{task}" for task in tasks]
     return " \\\n    ".join(["offleash score", *pools, *_weights(pair, arm), f"--k {SAMPLES_K}"])
 
 
-def _served(pair: Pair, arm: str) -> list[str]:
+def _served(pair: ModelPair, arm: str) -> list[str]:
     """Images are passed on only as messages to a server."""
     return ["offleash sample --model http://localhost:8000/v1 --engine openai", f"--served-model {_model(pair, arm)}"]
 
 
-def _model(pair: Pair, arm: str) -> str:
+def _model(pair: ModelPair, arm: str) -> str:
     return pair.base if arm == "base" else pair.policy
 
 
@@ -134,7 +136,7 @@ def _judged(task: str) -> bool:
     return isinstance(entry, Benchmark) and entry.kind == "judge"
 
 
-def _listed(pair: Pair) -> str:
+def _listed(pair: ModelPair) -> str:
     found = ", ".join(
         f"{domain} P {d.preserved} E {d.expanded} S {d.shrunk} O {d.out} (SRR {d.srr:.3f}, NSCR {d.nscr:+.3f})"
         for domain, d in pair.paper.domains.items()

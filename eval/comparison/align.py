@@ -1,11 +1,16 @@
-"""Two pools of one task brought to the same draws, as arrays over problems and units.
+"""Two pools of one task brought to the same draws, as arrays over problems and units, with the scores they hold.
 
 Support grows with the number of draws, and the plug-in entropy and the majority depend on it too: they are only
 compared at equal budgets. Of fixed plans each problem keeps the first k draws on both sides, k being the smaller of its
-two budgets. A plan that stops at r successes says less of a problem than it drew: both pools are cut to the same plan,
-the smaller r and the smaller cap, which is exact for any pool that holds those draws (`stats.stopping`). Such a
+two budgets. A plan that stops at r successes says less about a problem than it drew: both pools are cut to the same
+plan, the smaller r and the smaller cap, which is exact for any pool that holds those draws (`stats.stopping`). Such a
 plan asks whether a problem is solved, not which of its answers are reached: a problem is one unit then. pass@k needs no
 cut: its estimators use every draw of each pool.
+
+Scores of `offleash score` replace what was recorded while drawing, all of it or nothing: numbers of one cell are
+measured one way. A model is identified by the fingerprint of its weights, never by a name. So a base's pool and a
+policy's, each scored under both models, give four perplexities: those of the paper's Table 2, of the models' own
+completions.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,21 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.pool.counts import VALUES, Tally
+from offleash.eval.pool.counts import VALUES, Hits, Tally
+from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
+from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
+from offleash.eval.scoring.summary import problem_means
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_UNSEEN, _MISS, _HIT = 0, 1, 2
-
 
 class Stop(NamedTuple):
-    """A plan: at most `cap` draws, done at `successes` correct ones (None: never)."""
+    """A plan: at most `cap` draws, done at `successes` correct ones."""
 
-    successes: int | None
+    successes: int
     cap: int
 
 
@@ -40,6 +46,7 @@ class Reader:
 
     def __init__(self, pool: Pool, note: Callable[[str], None] | None = None) -> None:
         self.pool, self.note = pool, note
+        self.successes = pool.spec.plan.successes
 
     @cached_property
     def all(self) -> Tally:
@@ -49,84 +56,56 @@ class Reader:
         """Of the draws with an index below each problem's limit; None is all of them."""
         return self.all if limit_p is None else self.pool.tally(limit_p, self.note)
 
-    @property
-    def successes(self) -> int | None:
-        """At which the plan stops a problem."""
-        return self.pool.spec.plan.successes
-
     @cached_property
-    def trace_pk(self) -> NDArray[np.int8]:
-        """What each draw was: unseen, a miss or a hit."""
-        trace_pk = np.zeros((len(self.pool.problem_ids), self.pool.spec.k), np.int8)
-        for chunk in self.pool.scan(["correct"]):
-            correct_r = chunk.columns.column("correct").to_numpy(zero_copy_only=False)
-            trace_pk[chunk.problem_r, chunk.index_r] = np.where(correct_r, _HIT, _MISS)
-        return trace_pk
-
-    def reach(self, successes: int | None) -> Ints:
-        """How many draws of each problem a plan could ask for: up to the first gap, or any number once it is done."""
-        prefix_p = _first(self.trace_pk == _UNSEEN)
-        if successes is None:
-            return prefix_p
-        done_p = _first(self._hits_so_far() >= successes) < prefix_p
-        return np.where(done_p, self.pool.spec.k, prefix_p)
-
-    def stop(self, plan: Stop) -> Ints:
-        """Where the plan leaves each problem: how many of its first draws it takes."""
-        if plan.successes is None:
-            return np.full(len(self.pool.problem_ids), plan.cap)
-        return np.minimum(_first(self._hits_so_far() >= plan.successes) + 1, plan.cap)
-
-    def _hits_so_far(self) -> NDArray[np.int32]:
-        return np.cumsum(self.trace_pk == _HIT, axis=1, dtype=np.int32)
+    def ledger(self) -> Ledger:
+        return Ledger(self.pool)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arm:
-    """One side of a pair, over the problems kept."""
+    """One side of an aligned task, over the problems kept."""
 
-    n_p: Ints
-    correct_p: Ints
-    hits_u: Ints
-    """At the draws in common."""
+    pool: Pool
+    hits: Hits
+    """At the draws that are compared."""
+    limit_p: Ints
+    """Over all problems of the pool: the draws that are compared have an index below it."""
     all_n_p: Ints
     all_correct_p: Ints
     plan: Stop | None
-    """Of its own plan, with all its draws; None if it is a fixed one."""
+    """Its own plan, with all its draws; None if that is a fixed one."""
     values: dict[str, Floats]
     """Per problem: what a contrast is made of, see `_values`."""
 
     def curve(self, ks: Sequence[int]) -> Floats:
         """Unbiased pass@k: [p, k]."""
-        plan = self.plan
-        if plan is None or plan.successes is None:
+        if self.plan is None:
             return pass_at_k(self.all_correct_p, self.all_n_p, ks)
-        return stopped_pass_at_k(self.all_n_p, self.all_correct_p, ks, successes=plan.successes, cap=plan.cap)
+        return stopped_pass_at_k(self.all_n_p, self.all_correct_p, ks, **self.plan._asdict())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Paired:
+class Aligned:
     """One task on both sides, over the problems that both have draws of."""
 
     task: str
     kept: Ints
-    """Places of these problems among the pool's."""
+    """Indices of these problems among the pool's."""
     domain_p: list[str]
-    unit_problem: Ints
-    """Index into the problems kept."""
-    unit_answer: tuple[str | None, ...]
     base: Arm
     policy: Arm
     plan: Stop | None
-    """The plan both were cut to; None if both are fixed, then their `n_p` are equal."""
+    """The plan both were cut to; None if both are fixed, then both have the same draws per problem."""
     rows_k: int
-    base_limit_p: Ints
-    policy_limit_p: Ints
-    """Over all problems of the pool: the draws compared have an index below it."""
     notes: tuple[str, ...]
 
+    @property
+    def unit_problem(self) -> Ints:
+        """Index into the problems kept."""
+        return self.base.hits.unit_problem
 
-def pair(base: Reader, policy: Reader, k: int | None = None) -> Paired:
+
+def align(base: Reader, policy: Reader, k: int | None = None) -> Aligned:
     """Bring two pools of the same problems to the same draws, at most `k` of each problem."""
     if k is not None and k < 1:
         raise PoolError(f"k must be at least 1, got {k}")
@@ -135,29 +114,29 @@ def pair(base: Reader, policy: Reader, k: int | None = None) -> Paired:
     if not len(kept):
         raise PoolError(f"{base.pool.path} and {policy.pool.path} have no problem with draws on both sides")
     if base.successes is None and policy.successes is None:
-        return _pair_fixed(base, policy, kept, k)
-    return _pair_stopped(base, policy, kept, k)
+        return _add_scores(_align_fixed(base, policy, kept, k))
+    return _add_scores(_align_stopped(base, policy, kept, k))
 
 
-def _pair_fixed(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Paired:
-    n_base, n_policy = base.all.hits.n_p, policy.all.hits.n_p
+def _align_fixed(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Aligned:
+    task, n_base, n_policy = base.pool.spec.task, base.all.hits.n_p, policy.all.hits.n_p
     k_p = np.minimum(n_base, n_policy)
     k_p = k_p if k is None else np.minimum(k_p, k)
     limits = [_limit(reader, k_p) for reader in (base, policy)]
-    tallies = [reader.first(limit_p) for reader, limit_p in zip((base, policy), limits, strict=True)]
     notes = []
     if k is not None and k > int(k_p[kept].max()):
-        notes.append(f"{base.pool.spec.task}: k = {k:,} was asked for, both sides have {_span(k_p[kept])} draws")
+        notes.append(f"{task}: k = {k:,} was asked for, both sides have {_span(k_p[kept])} draws")
     if any(limit_p is not None for limit_p in limits):
         notes.append(
-            f"{base.pool.spec.task}: the base has {_span(n_base[kept])} draws per problem, the policy "
-            f"{_span(n_policy[kept])}: support, entropies and majority are of the first {_span(k_p[kept])} of each, "
-            "pass@k is of all"
+            f"{task}: the base has {_span(n_base[kept])} draws per problem, the policy {_span(n_policy[kept])}: "
+            f"support, entropies and majority are of the first {_span(k_p[kept])} of each, pass@k is of all"
         )
-    arms = [
-        _arm(reader.all, counted, counted, kept, None) for reader, counted in zip((base, policy), tallies, strict=True)
-    ]
-    return _paired(base, kept, arms, tallies[0], None, int(k_p[kept].min()), limits, notes)
+    arms = []
+    for reader, limit_p in zip((base, policy), limits, strict=True):
+        counted = reader.first(limit_p)
+        arms.append(_arm(reader, reader.all, counted, counted, limit_p, kept, None))
+    rows_k = int(k_p[kept].min())
+    return Aligned(task, kept, _domains(base.pool, kept), arms[0], arms[1], None, rows_k, tuple(notes))
 
 
 def _limit(reader: Reader, k_p: Ints) -> Ints | None:
@@ -174,56 +153,72 @@ def _limit(reader: Reader, k_p: Ints) -> Ints | None:
     return np.array(limits)
 
 
-def _pair_stopped(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Paired:
-    readers = (base, policy)
+def _align_stopped(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Aligned:
+    task, readers = base.pool.spec.task, (base, policy)
     successes = min(reader.successes for reader in readers if reader.successes is not None)
-    cap = min(int(reader.reach(successes)[kept].min()) for reader in readers)
+    cap = min(int(reader.ledger.reach_p(successes)[kept].min()) for reader in readers)
     plan = Stop(successes, cap if k is None else min(cap, k))
     if plan.cap < 1:
         raise PoolError(f"{base.pool.path} or {policy.pool.path} lacks a problem's first draw: finish drawing them")
-    limits = [reader.stop(plan) for reader in readers]
-    # What stops on a success is biased towards it, so these are of the draws that every problem has.
+    limits = [reader.ledger.stop_p(*plan) for reader in readers]
+    # Draws that end at a success are biased towards it, so these values are of the draws that every problem has.
     rows_k = int(min(limit_p[kept].min() for limit_p in limits))
-    same = np.full(len(limits[0]), rows_k)
-    arms, cut = [], [reader.first(limit_p) for reader, limit_p in zip(readers, limits, strict=True)]
-    for reader, counted in zip(readers, cut, strict=True):
-        own = None
-        every = reader.all
+    same_p = np.full(len(limits[0]), rows_k)
+    arms = []
+    for reader, limit_p in zip(readers, limits, strict=True):
+        own, every = None, reader.all
         if reader.successes is not None:
-            own = Stop(reader.successes, int(reader.reach(reader.successes)[kept].min()))
-            every = reader.first(reader.stop(own))
-        arms.append(_arm(every, counted, reader.first(same), kept, own))
+            own = Stop(reader.successes, int(reader.ledger.reach_p(reader.successes)[kept].min()))
+            every = reader.first(reader.ledger.stop_p(*own))
+        arms.append(_arm(reader, every, reader.first(limit_p), reader.first(same_p), limit_p, kept, own))
     notes = [
-        f"{base.pool.spec.task}: compared under the plan until {plan.successes} successes, at most {plan.cap} draws; "
+        f"{task}: compared under the plan until {plan.successes} successes, at most {plan.cap} draws; "
         f"rates, entropies and majority are of the first {rows_k} draws of every problem"
     ]
-    if len(cut[0].hits.unit_problem) > len(cut[0].hits.n_p):
+    if len(base.all.hits.unit_problem) > len(base.all.hits.n_p):
         notes.append(
-            f"{base.pool.spec.task}: support is of problems only. The plan stops a problem at its {plan.successes} "
+            f"{task}: support is of problems only. The plan stops a problem at its {plan.successes} "
             "correct samples and does not look for its other answers: draw with a fixed plan to count those"
         )
-    return _as_units(_paired(base, kept, arms, cut[0], plan, rows_k, limits, notes))
+    base_arm, policy_arm = (replace(arm, hits=_as_one_unit(arm.hits)) for arm in arms)
+    return Aligned(task, kept, _domains(base.pool, kept), base_arm, policy_arm, plan, rows_k, tuple(notes))
 
 
-def _as_units(paired: Paired) -> Paired:
-    """Each problem as one unit, which any correct answer hits."""
-    base, policy = (replace(arm, hits_u=arm.correct_p) for arm in (paired.base, paired.policy))
-    count = len(paired.kept)
-    return replace(paired, unit_problem=np.arange(count), unit_answer=(None,) * count, base=base, policy=policy)
-
-
-def _arm(every: Tally, counted: Tally, rows: Tally, kept: Ints, plan: Stop | None) -> Arm:
-    is_kept = np.zeros(len(every.hits.n_p), bool)
-    is_kept[kept] = True
+def _arm(
+    reader: Reader, every: Tally, counted: Tally, rows: Tally, limit_p: Ints | None, kept: Ints, plan: Stop | None
+) -> Arm:
+    """`every`, `counted` and `rows` are of the draws behind pass@k, behind support, and behind `values`."""
+    unlimited_p = np.full(len(every.hits.n_p), np.iinfo(np.int64).max)
     return Arm(
-        n_p=counted.hits.n_p[kept],
-        correct_p=counted.hits.correct_p[kept],
-        hits_u=counted.hits.unit_hits[is_kept[counted.hits.unit_problem]],
+        pool=reader.pool,
+        hits=_of_problems(counted.hits, kept),
+        limit_p=unlimited_p if limit_p is None else limit_p,
         all_n_p=every.hits.n_p[kept],
         all_correct_p=every.hits.correct_p[kept],
         plan=plan,
         values={name: value_p[kept] for name, value_p in _values(rows).items()},
     )
+
+
+def _of_problems(hits: Hits, kept: Ints) -> Hits:
+    """The hits of some problems, `kept` ascending."""
+    place = np.full(len(hits.problem_ids), -1)
+    place[kept] = np.arange(len(kept))
+    units = np.flatnonzero(place[hits.unit_problem] >= 0)
+    return Hits(
+        problem_ids=tuple(hits.problem_ids[p] for p in kept),
+        n_p=hits.n_p[kept],
+        correct_p=hits.correct_p[kept],
+        unit_problem=place[hits.unit_problem[units]],
+        unit_answer=tuple(hits.unit_answer[u] for u in units),
+        unit_hits=hits.unit_hits[units],
+    )
+
+
+def _as_one_unit(hits: Hits) -> Hits:
+    """Each problem as one unit, which any correct answer hits."""
+    count = len(hits.problem_ids)
+    return replace(hits, unit_problem=np.arange(count), unit_answer=(None,) * count, unit_hits=hits.correct_p)
 
 
 def _values(rows: Tally) -> dict[str, Floats]:
@@ -238,44 +233,116 @@ def _values(rows: Tally) -> dict[str, Floats]:
     }
 
 
-def _paired(
-    base: Reader,
-    kept: Ints,
-    arms: Sequence[Arm],
-    counted: Tally,
-    plan: Stop | None,
-    rows_k: int,
-    limits: Sequence[Ints | None],
-    notes: Sequence[str],
-) -> Paired:
-    hits, task = counted.hits, base.pool.spec.task
-    place = np.full(len(hits.problem_ids), -1)
-    place[kept] = np.arange(len(kept))
-    of_kept = np.flatnonzero(place[hits.unit_problem] >= 0)
-    metas = [base.pool.problems[i].meta for i in kept]
-    every = np.full(len(hits.problem_ids), np.iinfo(np.int64).max)
-    base_limit_p, policy_limit_p = (every if limit_p is None else limit_p for limit_p in limits)
-    return Paired(
-        task=task,
-        kept=kept,
-        domain_p=[str(meta.get("domain") or meta.get("subject") or task) for meta in metas],
-        unit_problem=place[hits.unit_problem[of_kept]],
-        unit_answer=tuple(hits.unit_answer[i] for i in of_kept),
-        base=arms[0],
-        policy=arms[1],
-        plan=plan,
-        rows_k=rows_k,
-        base_limit_p=base_limit_p,
-        policy_limit_p=policy_limit_p,
-        notes=tuple(notes),
-    )
-
-
-def _first(flag_pk: NDArray[np.bool_]) -> Ints:
-    """The place of the first True of each row; the length of a row that has none."""
-    return np.where(flag_pk.any(axis=1), flag_pk.argmax(axis=1), flag_pk.shape[1])
+def _domains(pool: Pool, kept: Ints) -> list[str]:
+    metas = [pool.problems[p].meta for p in kept]
+    return [str(meta.get("domain") or meta.get("subject") or pool.spec.task) for meta in metas]
 
 
 def _span(n_p: Ints) -> str:
     low, high = int(n_p.min()), int(n_p.max())
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+class _Scored(NamedTuple):
+    """The scores of a pool's completions under one model, and those of the draws that are compared."""
+
+    folder: ScoreFolder
+    rows: ScoreRows
+    problems: int
+
+    def means(self, value_s: Floats) -> Floats:
+        return problem_means(self.rows.problem_r, value_s, self.problems)
+
+
+class _ArmScores(NamedTuple):
+    """One pool's completions under the model that drew them and under the other; None is not scored."""
+
+    own: _Scored | None
+    other: _Scored | None
+
+    @property
+    def used(self) -> list[_Scored]:
+        return list({one.folder.path: one for one in self if one is not None}.values())
+
+
+def _add_scores(found: Aligned) -> Aligned:
+    """With the scores that the two pools hold."""
+    base, policy = found.base, found.policy
+    # As for rates and entropies: draws that end at a success are biased towards it.
+    limits = [arm.limit_p if found.plan is None else np.full(len(arm.limit_p), found.rows_k) for arm in (base, policy)]
+    of_base = _arm_scores(base.pool, policy.pool, limits[0])
+    of_policy = _arm_scores(policy.pool, base.pool, limits[1])
+    policy = _with_scores(policy, found.kept, of_policy, "base_nll")
+    return replace(
+        found,
+        base=_with_scores(base, found.kept, of_base, "policy_nll"),
+        policy=_with_kl(policy, found.kept, of_policy),
+        notes=(*found.notes, *_score_notes(found, of_base, of_policy)),
+    )
+
+
+def _arm_scores(pool: Pool, other: Pool, limit_p: Ints) -> _ArmScores:
+    folders = list(find_scores(pool))
+    return _ArmScores(*(_under(folders, weights, limit_p) for weights in (pool.spec.weights, other.spec.weights)))
+
+
+def _under(folders: Sequence[ScoreFolder], weights: str, limit_p: Ints) -> _Scored | None:
+    """If scored more than once, temperature 1 comes first."""
+    fitting = [folder for folder in folders if folder.spec.weights == weights]
+    if not fitting:
+        return None
+    folder = min(fitting, key=lambda folder: (folder.spec.temperature != 1, folder.name))
+    rows = folder.read()
+    rows = rows.where(np.isfinite(rows.logprob_r) & (rows.index_r < limit_p[rows.problem_r]))
+    return _Scored(folder, rows, len(limit_p)) if len(rows.index_r) else None
+
+
+def _with_scores(arm: Arm, kept: Ints, scores: _ArmScores, other_name: str) -> Arm:
+    values = dict(arm.values)
+    if scores.own is not None:
+        values["token_entropy"] = scores.own.means(scores.own.rows.entropy_r)[kept]
+        values["nll"] = scores.own.means(scores.own.rows.nll_r)[kept]
+    if scores.other is not None:
+        values[other_name] = scores.other.means(scores.other.rows.nll_r)[kept]
+    return replace(arm, values=values)
+
+
+def _with_kl(arm: Arm, kept: Ints, scores: _ArmScores) -> Arm:
+    """log p - log p_base averages to the KL only over draws of the very p that was scored."""
+    spec, own, base = arm.pool.spec, scores.own, scores.other
+    if own is None or base is None or not spec.untruncated:
+        return arm
+    one, other = own.folder.spec, base.folder.spec
+    if one.template != other.template or not one.temperature == other.temperature == spec.temperature:
+        return arm
+    key, base_key = (scored.rows.problem_r * spec.k + scored.rows.index_r for scored in (own, base))
+    _, i, j = np.intersect1d(key, base_key, assume_unique=True, return_indices=True)
+    kl_s = own.rows.logprob_r[i] - base.rows.logprob_r[j]
+    kl_p = problem_means(own.rows.problem_r[i], kl_s, own.problems)
+    return replace(arm, values={**arm.values, "kl_base_k1": kl_p[kept]})
+
+
+def _score_notes(found: Aligned, base: _ArmScores, policy: _ArmScores) -> list[str]:
+    arms = {"base": base, "policy": policy}
+    notes = [_score_note(found.task, side, scored) for side, scores in arms.items() for scored in scores.used]
+    temperatures = {scored.folder.spec.temperature for scores in arms.values() for scored in scores.used}
+    if len(temperatures) > 1:
+        words = " and ".join(f"{t:g}" for t in sorted(temperatures))
+        notes.append(f"{found.task}: NOT COMPARABLE: scores at temperatures {words}; score all at one")
+    unscored = [side for side, scores in arms.items() if scores.own is None]
+    if len(unscored) == 1 and np.isfinite(getattr(found, unscored[0]).values["nll"]).any():
+        notes.append(
+            f"{found.task}: NOT COMPARABLE: the {unscored[0]}'s own token entropy and perplexity are as recorded while "
+            "drawing (sampling temperature and truncation), the other side's are scored; score both"
+        )
+    return notes
+
+
+def _score_note(task: str, side: str, scored: _Scored) -> str:
+    folder, rows = scored.folder, scored.rows
+    known = int(np.isfinite(rows.drawn_r).sum())
+    other = f"; {int(rows.retokenized_r.sum()):,} of {known:,} in another number of tokens than drawn" if known else ""
+    return (
+        f"{task}: {len(rows.index_r):,} of the {side}'s completions scored under {folder.name} at temperature "
+        f"{folder.spec.temperature:g}{other}"
+    )

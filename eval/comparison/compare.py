@@ -1,10 +1,9 @@
 """Pools in, one plain `Comparison` out: what a policy (or a series of checkpoints) reaches that its base did not.
 
-    compare(find_side(["pools/base"]), find_policies("runs/lab/pools"))
-
 Base and policy are brought to the same draws (`comparison.align`), and every number is then taken over all
 problems, per task and per domain (the problem's metadata "domain" or "subject", else its task): the paper's Tables 1, 4
-and 5 with the intervals, noise and floors that they lack. Nothing is printed here; `offleash.eval.report` does.
+and 5 with the intervals, noise and detection limits that they lack. Nothing is printed here; `offleash.eval.report`
+does that.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,16 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from offleash.eval.comparison.align import Reader
-from offleash.eval.comparison.examples import Task, moved
+from offleash.eval.comparison.align import Aligned, Reader, align
+from offleash.eval.comparison.examples import moved
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import Part, Settings, measure_scope, sensitivity
-from offleash.eval.comparison.score_pair import pair
 from offleash.eval.comparison.sides import (
+    PoolSource,
     Side,
-    check_pair,
+    check_comparable,
     distinct_labels,
-    pair_pools,
+    find_base,
+    find_policies,
+    match_by_task,
     side_info,
 )
 from offleash.eval.errors import ConfigError
@@ -33,53 +34,76 @@ _MAX_DOMAINS = 100
 
 
 def compare(
-    base: Side,
-    policies: Sequence[Side],
+    base: PoolSource | Sequence[PoolSource],
+    policy: PoolSource | Sequence[PoolSource | Sequence[PoolSource]],
     *,
-    force: bool = False,
     k: int | None = None,
-    settings: Settings | None = None,
+    force: bool = False,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+    examples: int = 10,
     note: Note | None = None,
 ) -> Comparison:
-    """Each policy against the base, at most `k` draws of a problem. `note` hears what is being done.
+    """Compare one policy, or a series of checkpoints, with its base.
 
-    Raises PoolError if pools cannot be compared, naming the settings that differ; `force` lets template and sampling
-    differ, and says so in `warnings`.
+    A pool is a `Pool` or the path of its folder.
+
+    Args:
+        base: a pool, a folder that holds one pool per task, or a list of pools, one per task.
+        policy: a pool; a folder that holds one pool per task; or a folder of checkpoints, such as the `pools` of a
+            training run, which is a series. A list is a series as well, each item a policy; an item that is itself
+            a list names the pools of one policy, one per task.
+        k: compare the first k draws of each problem (default: all that both sides have).
+        force: compare although template or sampling settings differ, with a warning.
+        confidence: of every interval.
+        resamples: bootstrap resamples per interval.
+        seed: of the resampling.
+        examples: how many of the units lost, and of those gained, to show with completions.
+        note: called with a line about each long step.
+
+    Raises:
+        PoolError: there is no such pool, or the pools cannot be compared; the message names the settings that differ.
+        ConfigError: an argument is out of range, or there is no policy.
     """
-    if not policies:
+    settings, tell = Settings(confidence, resamples, seed, examples), note or _silent
+    if resamples < 1 or examples < 0 or seed < 0:
+        raise ConfigError(
+            "resamples must be at least 1, examples and seed not negative; "
+            f"got resamples={resamples}, examples={examples}, seed={seed}"
+        )
+    base_side, policy_sides = find_base(base), distinct_labels(find_policies(policy))
+    if not policy_sides:
         raise ConfigError("there is nothing to compare the base with: name at least one policy pool")
-    settings, tell = settings or Settings(), note or _silent
-    if settings.resamples < 1 or settings.examples < 0 or settings.seed < 0:
-        raise ConfigError("resamples must be at least 1, examples and seed not negative")
-    paired_sides = [(side, *pair_pools(base, side)) for side in distinct_labels(policies)]
+    matched = [(side, *match_by_task(base_side, side)) for side in policy_sides]
     warnings: dict[str, None] = {}
-    for _, pairs, alone in paired_sides:  # all refusals come before any long read
-        warnings |= dict.fromkeys([*alone, *(text for pools in pairs for text in check_pair(*pools, force))])
-    readers = {one.spec.task: Reader(one, tell) for _, pairs, _ in paired_sides for one, _ in pairs}
+    for _, pairs, alone in matched:  # all checks come before any long read
+        warnings |= dict.fromkeys([*alone, *(text for pools in pairs for text in check_comparable(*pools, force))])
+    readers = {one.spec.task: Reader(one, tell) for _, pairs, _ in matched for one, _ in pairs}
     notes: dict[str, None] = {}
     results = []
-    for side, pairs, _ in paired_sides:
-        tell(f"comparing {side.label} with {base.label}")
-        own = [Reader(policy, tell) for _, policy in pairs]
+    for side, pairs, _ in matched:
+        tell(f"comparing {side.label} with {base_side.label}")
+        own = [Reader(other, tell) for _, other in pairs]
         of_base = [readers[one.spec.task] for one, _ in pairs]
-        tasks = [Task(one.pool, other.pool, pair(one, other, k)) for one, other in zip(of_base, own, strict=True)]
-        notes |= dict.fromkeys(text for task in tasks for text in task.paired.notes)
-        warnings |= dict.fromkeys(text for reader in of_base for text in _shortcomings(reader, base.label))
+        tasks = [align(one, other, k) for one, other in zip(of_base, own, strict=True)]
+        notes |= dict.fromkeys(text for task in tasks for text in task.notes)
+        warnings |= dict.fromkeys(text for reader in of_base for text in _shortcomings(reader, base_side.label))
         warnings |= dict.fromkeys(text for reader in own for text in _shortcomings(reader, side.label))
         result, more = _result(_info(side, own), tasks, settings)
         warnings |= dict.fromkeys(more)
         results.append(result)
-    info = _info(base, list(readers.values()))
-    return Comparison(info, tuple(results), settings.confidence, tuple(warnings), tuple(notes))
+    info = _info(base_side, list(readers.values()))
+    return Comparison(info, tuple(results), confidence, tuple(warnings), tuple(notes))
 
 
-def _result(side: SideInfo, tasks: Sequence[Task], settings: Settings) -> tuple[PolicyResult, list[str]]:
-    parts = [Part(task.paired, np.ones(len(task.paired.kept), bool)) for task in tasks]
+def _result(side: SideInfo, tasks: Sequence[Aligned], settings: Settings) -> tuple[PolicyResult, list[str]]:
+    parts = [Part(task, np.ones(len(task.kept), bool)) for task in tasks]
     overall = measure_scope("overall", parts, settings)
     by_task = [
-        replace(overall, name=part.paired.task)
+        replace(overall, name=part.aligned.task)
         if len(parts) == 1
-        else measure_scope(part.paired.task, [part], settings)
+        else measure_scope(part.aligned.task, [part], settings)
         for part in parts
     ]
     by_domain, warnings = _domains(parts, overall, by_task, settings)
@@ -98,8 +122,8 @@ def _result(side: SideInfo, tasks: Sequence[Task], settings: Settings) -> tuple[
 def _domains(
     parts: Sequence[Part], overall: Scope, by_task: Sequence[Scope], settings: Settings
 ) -> tuple[list[Scope], list[str]]:
-    names = list(dict.fromkeys(name for part in parts for name in part.paired.domain_p))
-    if set(names) == {scope.name for scope in by_task} and all(len(set(part.paired.domain_p)) == 1 for part in parts):
+    names = list(dict.fromkeys(name for part in parts for name in part.aligned.domain_p))
+    if set(names) == {scope.name for scope in by_task} and all(len(set(part.aligned.domain_p)) == 1 for part in parts):
         return list(by_task), []
     if len(names) == 1:
         return [replace(overall, name=names[0])], []
@@ -107,7 +131,7 @@ def _domains(
         return [], [f"the problems name {len(names)} domains: none is shown, more than {_MAX_DOMAINS} are no breakdown"]
     scopes = []
     for name in names:
-        chosen = [Part(part.paired, np.array([other == name for other in part.paired.domain_p])) for part in parts]
+        chosen = [Part(part.aligned, np.array([other == name for other in part.aligned.domain_p])) for part in parts]
         scopes.append(measure_scope(name, chosen, settings))
     return scopes, []
 
@@ -118,7 +142,7 @@ def _shortcomings(reader: Reader, label: str) -> list[str]:
     drawn, budget = int(n_p.sum()), len(n_p) * pool.spec.k
     where, warnings = f"{label}, {pool.spec.task}", []
     if reader.successes is not None:
-        unfinished = int(np.sum(reader.reach(reader.successes) < pool.spec.k))
+        unfinished = int(np.sum(reader.ledger.reach_p(reader.successes) < pool.spec.k))
         if unfinished:
             warnings.append(f"{where}: INCOMPLETE, {unfinished:,} of {len(n_p):,} problems are unfinished")
     elif drawn < budget:

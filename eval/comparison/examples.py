@@ -12,28 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offleash.eval.comparison.align import Paired
-from offleash.eval.comparison.changes import Change
+from offleash.eval.comparison.align import Aligned, Arm
+from offleash.eval.comparison.changes import Change, unit_changes
 from offleash.eval.comparison.result import Example, Moved
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Messages, chat_text
 
 TEXT_LIMIT = 2000
-_WHOLE = "(the gold answer)"  # of a unit that is a problem
-
-
-class Task(NamedTuple):
-    """One task of a comparison."""
-
-    base: Pool
-    policy: Pool
-    paired: Paired
 
 
 class _Unit(NamedTuple):
-    """A unit that only one side reached."""
+    """A unit that only one side reached; `answer` is None if any correct answer hits it."""
 
-    task: Task
+    task: Aligned
     change: Change
     answer: str | None
     whole_problem: bool
@@ -47,49 +38,40 @@ class _Want(NamedTuple):
     hit: bool
 
 
-def moved(tasks: Sequence[Task], *, lost: bool, limit: int) -> Moved:
+def moved(tasks: Sequence[Aligned], *, lost: bool, limit: int) -> Moved:
     """The units that only the base reached (`lost`), or only the policy: all counted, the first `limit` shown."""
     units = [unit for task in tasks for unit in _units(task, lost)]
     units.sort(key=lambda unit: (not unit.whole_problem, -unit.change.base_hits - unit.change.policy_hits))
-    problems = {(id(unit.task.paired), unit.change.problem_id) for unit in units if unit.whole_problem}
+    problems = {(unit.task.task, unit.change.problem_id) for unit in units if unit.whole_problem}
     shown = units[:limit]
     examples: dict[int, Example] = {}
     for task in tasks:
-        mine = [i for i, unit in enumerate(shown) if unit.task.paired is task.paired]
+        mine = [i for i, unit in enumerate(shown) if unit.task is task]
         made = _examples(task, [shown[i] for i in mine], lost)
         examples |= dict(zip(mine, made, strict=True))
     return Moved(len(units), len(problems), tuple(examples[i] for i in range(len(shown))))
 
 
-def _units(task: Task, lost: bool) -> list[_Unit]:
-    paired = task.paired
-    base, policy = paired.base, paired.policy
-    here, there = (base, policy) if lost else (policy, base)
-    units = []
-    for u in np.flatnonzero((here.hits_u > 0) & (there.hits_u == 0)).tolist():
-        p = int(paired.unit_problem[u])
-        change = Change(
-            problem_id=task.base.problem_ids[paired.kept[p]],
-            answer=paired.unit_answer[u] or _WHOLE,
-            base_hits=int(base.hits_u[u]),
-            base_n=int(base.n_p[p]),
-            policy_hits=int(policy.hits_u[u]),
-            policy_n=int(policy.n_p[p]),
-        )
-        units.append(_Unit(task, change, paired.unit_answer[u], int(there.correct_p[p]) == 0))
-    return units
+def _units(task: Aligned, lost: bool) -> list[_Unit]:
+    base, policy = task.base.hits, task.policy.hits
+    there = policy if lost else base
+    return [
+        _Unit(task, change, base.unit_answer[u], int(there.correct_p[base.unit_problem[u]]) == 0)
+        for u, change in unit_changes(base, policy).items()
+        if bool(change.base_hits) == lost
+    ]
 
 
-def _examples(task: Task, units: Sequence[_Unit], lost: bool) -> list[Example]:
+def _examples(task: Aligned, units: Sequence[_Unit], lost: bool) -> list[Example]:
     hits = [_Want(unit.change.problem_id, unit.answer, True) for unit in units]
     misses = [_Want(unit.change.problem_id, None, False) for unit in units]
     base_wants, policy_wants = (hits, misses) if lost else (misses, hits)
-    base = _texts(task.base, task.paired.base_limit_p, set(base_wants))
-    policy = _texts(task.policy, task.paired.policy_limit_p, set(policy_wants))
-    problems = {problem.id: problem for problem in task.base.problems}
+    base = _texts(task.base, set(base_wants))
+    policy = _texts(task.policy, set(policy_wants))
+    problems = {problem.id: problem for problem in task.base.pool.problems}
     return [
         Example(
-            task=task.paired.task,
+            task=task.task,
             change=unit.change,
             whole_problem=unit.whole_problem,
             prompt=cut_text(
@@ -103,9 +85,10 @@ def _examples(task: Task, units: Sequence[_Unit], lost: bool) -> list[Example]:
     ]
 
 
-def _texts(pool: Pool, limit_p: np.ndarray, wants: Collection[_Want]) -> dict[_Want, str | None]:
+def _texts(arm: Arm, wants: Collection[_Want]) -> dict[_Want, str | None]:
     """A completion for each want, cut to a readable length; None where the pool has no text for it."""
-    limit_of = dict(zip(pool.problem_ids, limit_p.tolist(), strict=True))
+    pool = arm.pool
+    limit_of = dict(zip(pool.problem_ids, arm.limit_p.tolist(), strict=True))
     found: dict[_Want, str | None] = {}
     for path in pool.parts.paths():
         left = [want for want in wants if want not in found]

@@ -34,7 +34,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class ModelPair:
     """`tasks` gives the draws per problem; `task_args` and `engine_args` are passed on for every task."""
 
     name: str
@@ -55,7 +55,7 @@ def pair_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def find_pair(name: str) -> Pair:
+def find_pair(name: str) -> ModelPair:
     """By the name of a shipped one, or by its file."""
     path = next((path for path in (FOLDER / f"{name}.yaml", Path(name)) if path.is_file()), None)
     if path is None:
@@ -63,16 +63,16 @@ def find_pair(name: str) -> Pair:
     return load_pair(path)
 
 
-def load_pair(path: Path) -> Pair:
+def load_pair(path: Path) -> ModelPair:
     """Read and check a pair's file; a key, task or count that makes no sense is refused by name."""
     try:
         values = yaml.safe_load(path.read_text())
-        known = {one.name for one in fields(Pair)} - {"name"}
+        known = {one.name for one in fields(ModelPair)} - {"name"}
         if unknown := sorted(set(values) - known):
             raise ConfigError(f"{path}: unknown key {', '.join(unknown)}; a pair has {', '.join(sorted(known))}")
         if strange := sorted(set(values["tasks"]) - set(TASKS)):
             raise ConfigError(f"{path}: no task {', '.join(strange)}; `offleash tasks` lists them")
-        return Pair(name=path.stem, **{**values, "paper": _published(values["paper"], values["tasks"])})
+        return ModelPair(name=path.stem, **{**values, "paper": _published(values["paper"], values["tasks"])})
     except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from offleash.eval.comparison.changes import Change
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import Dynamics
 
@@ -32,6 +33,8 @@ class SideInfo:
     top_p: float
     max_new_tokens: int
     engine: str
+    specs: tuple[PoolSpec, ...]
+    """Of its pools, in the order of `tasks`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Units at a floor `eps`: by estimated rates, and by posterior probabilities (see `stats.posterior`)."""
+    """Units at a threshold `eps`: by estimated rates, and by posterior probabilities (see `stats.support`)."""
 
     eps: float
     observed: Dynamics

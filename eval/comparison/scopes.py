@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from offleash.eval.comparison.align import Arm, Paired
+from offleash.eval.comparison.align import Aligned, Arm, Stop
 from offleash.eval.comparison.result import Contrast, Curves, Level, Noise, Perplexity, Scope, Sensitivity, Support
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
@@ -70,16 +70,16 @@ class Settings(NamedTuple):
 class Part(NamedTuple):
     """Some problems of one task."""
 
-    paired: Paired
+    aligned: Aligned
     chosen_p: NDArray[np.bool_]
 
     def problems(self, take: Callable[[Arm], NDArray]) -> tuple[NDArray, NDArray]:
         """A column over problems, of base and policy."""
-        return take(self.paired.base)[self.chosen_p], take(self.paired.policy)[self.chosen_p]
+        return take(self.aligned.base)[self.chosen_p], take(self.aligned.policy)[self.chosen_p]
 
     @property
     def chosen_u(self) -> NDArray[np.bool_]:
-        return self.chosen_p[self.paired.unit_problem]
+        return self.chosen_p[self.aligned.unit_problem]
 
 
 class _Hits(NamedTuple):
@@ -106,7 +106,7 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
         units=_level(parts, units, int(k_p.min()), settings, rng),
         problem_level=_level(parts, problems, int(k_p.min()), settings, rng),
         curves=_curves(parts, settings, rng),
-        rows_k=min(part.paired.rows_k for part in parts),
+        rows_k=min(part.aligned.rows_k for part in parts),
         rows=_rows(parts, settings, rng),
         perplexity=tuple(_perplexities(parts, problems, settings, rng)),
     )
@@ -114,7 +114,7 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
 
 def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
     """Units at floors 1/2, 1/4, ... down to half a hit; nothing for adaptive plans, whose hits stop counting."""
-    if any(part.paired.plan is not None for part in parts):
+    if any(part.aligned.plan is not None for part in parts):
         return []
     rng = np.random.default_rng([settings.seed, 1])
     hits = _joined([_unit_hits(part) for part in parts])
@@ -133,30 +133,25 @@ def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
 
 
 def _is_one_unit(part: Part) -> bool:
-    return np.array_equal(part.paired.unit_problem[part.chosen_u], np.flatnonzero(part.chosen_p))
+    return np.array_equal(part.aligned.unit_problem[part.chosen_u], np.flatnonzero(part.chosen_p))
 
 
 def _budget(part: Part) -> Ints:
     """Draws that a unit's absence rests on: of an adaptive plan its cap, since it only stops early on a success."""
-    drawn_p = part.problems(lambda arm: arm.n_p)[0]
-    return drawn_p if part.paired.plan is None else np.full(drawn_p.shape, part.paired.plan.cap)
+    drawn_p = part.problems(lambda arm: arm.hits.n_p)[0]
+    return drawn_p if part.aligned.plan is None else np.full(drawn_p.shape, part.aligned.plan.cap)
 
 
 def _problem_hits(part: Part) -> _Hits:
-    (base, policy), (n_base, n_policy) = (part.problems(lambda arm: arm.correct_p), part.problems(lambda arm: arm.n_p))
-    return _Hits(base, policy, n_base, n_policy, np.arange(len(base)))
+    correct, draws = part.problems(lambda arm: arm.hits.correct_p), part.problems(lambda arm: arm.hits.n_p)
+    return _Hits(*correct, *draws, np.arange(len(correct[0])))
 
 
 def _unit_hits(part: Part) -> _Hits:
-    paired, chosen_u = part.paired, part.chosen_u
-    problem_u = paired.unit_problem[chosen_u]
-    return _Hits(
-        paired.base.hits_u[chosen_u],
-        paired.policy.hits_u[chosen_u],
-        paired.base.n_p[problem_u],
-        paired.policy.n_p[problem_u],
-        problem_u,
-    )
+    base, policy = part.aligned.base.hits, part.aligned.policy.hits
+    problem_u = base.unit_problem[part.chosen_u]
+    hits = (base.unit_hits[part.chosen_u], policy.unit_hits[part.chosen_u])
+    return _Hits(*hits, base.n_p[problem_u], policy.n_p[problem_u], problem_u)
 
 
 def _joined(parts: Sequence[_Hits]) -> _Hits:
@@ -169,7 +164,7 @@ def _joined(parts: Sequence[_Hits]) -> _Hits:
 def _level(parts: Sequence[Part], hits: Sequence[_Hits], k: int, settings: Settings, rng: np.random.Generator) -> Level:
     joined = _joined(hits)
     # A plan that stops at r successes cannot tell more than r hits apart.
-    told = min((part.paired.plan.successes or k for part in parts if part.paired.plan is not None), default=STABLE_HITS)
+    told = min((part.aligned.plan.successes for part in parts if part.aligned.plan is not None), default=STABLE_HITS)
     thresholds = [1, STABLE_HITS] if told >= STABLE_HITS else [1]
     supports = [_support(parts, hits, joined, threshold, k, settings, rng) for threshold in thresholds]
     return Level(len(joined.base), supports[0], supports[1] if len(supports) > 1 else None)
@@ -184,7 +179,7 @@ def _support(
     settings: Settings,
     rng: np.random.Generator,
 ) -> Support:
-    tests = [_noise(part.paired, of_part, threshold) for part, of_part in zip(parts, hits, strict=True)]
+    tests = [_noise(part.aligned.plan, of_part, threshold) for part, of_part in zip(parts, hits, strict=True)]
     return Support(
         threshold=threshold,
         estimates=bootstrap_dynamics(
@@ -202,16 +197,16 @@ def _support(
     )
 
 
-def _noise(paired: Paired, hits: _Hits, threshold: int) -> NoiseTest | None:
+def _noise(plan: Stop | None, hits: _Hits, threshold: int) -> NoiseTest | None:
     """None where no exact test is known: an adaptive plan and several units per problem."""
     if not len(hits.base):
         return NoiseTest(excess_over(0, np.ones(1)), excess_over(0, np.ones(1)))
-    if paired.plan is None or paired.plan.successes is None:
+    if plan is None:
         return noise_test(*hits, threshold)
     if len(np.unique(hits.problem)) < len(hits.problem):
         return None
     base, policy = (hits.n_base, hits.base), (hits.n_policy, hits.policy)
-    return stopped_noise_test(base, policy, successes=paired.plan.successes, cap=paired.plan.cap, threshold=threshold)
+    return stopped_noise_test(base, policy, **plan._asdict(), threshold=threshold)
 
 
 def _sum(parts: Sequence[Excess | None]) -> Noise:
@@ -228,8 +223,8 @@ def _sum(parts: Sequence[Excess | None]) -> Noise:
 def _curves(parts: Sequence[Part], settings: Settings, rng: np.random.Generator) -> Curves:
     largest = [min(_largest_k(part, side) for part in parts) for side in ("base", "policy")]
     ks = sorted({*budgets(min(largest)), *budgets(max(largest))})
-    base_pk = np.concatenate([part.paired.base.curve(ks)[part.chosen_p] for part in parts])
-    policy_pk = np.concatenate([part.paired.policy.curve(ks)[part.chosen_p] for part in parts])
+    base_pk = np.concatenate([part.aligned.base.curve(ks)[part.chosen_p] for part in parts])
+    policy_pk = np.concatenate([part.aligned.policy.curve(ks)[part.chosen_p] for part in parts])
     curves = compare_curves(
         base_pk, policy_pk, ks, rng=rng, confidence=settings.confidence, resamples=settings.resamples
     )
@@ -243,7 +238,7 @@ def _curves(parts: Sequence[Part], settings: Settings, rng: np.random.Generator)
 
 
 def _largest_k(part: Part, side: str) -> int:
-    arm: Arm = getattr(part.paired, side)
+    arm: Arm = getattr(part.aligned, side)
     return int(arm.all_n_p[part.chosen_p].min()) if arm.plan is None else arm.plan.cap
 
 

@@ -1,4 +1,4 @@
-"""Which pools are compared with which: folders into sides, sides paired by task, and what may not differ.
+"""Which pools are compared with which: folders into sides, sides matched by task, and what may not differ.
 
 A side is one model: one pool per task. A folder may be a pool, or hold pools: of different tasks, then it is one side;
 of one task again and again, as a run leaves them (`pools/step-000050`, ...), then each is a side, together a series.
@@ -8,11 +8,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import Any
 
 from offleash.eval.comparison.result import SideInfo
-from offleash.eval.errors import PoolError
+from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import canonical_json
 from offleash.eval.pool.pool import Pool
+
+PoolSource = str | Path | Pool
+"""A pool, the folder of one, or a folder that holds pools."""
 
 _MUST_AGREE = ("task", "task_version", "problems")
 _MAY_BE_FORCED = (
@@ -46,30 +50,49 @@ class Side:
         return None
 
 
-def find_side(paths: Sequence[str | Path], role: str = "the base") -> Side:
-    """All pools at or below `paths` as one side. Raises PoolError if two of them are of one task."""
-    found = dict.fromkeys(folder for path in paths for folder in _pool_folders(Path(path)))
-    label = " + ".join(_name(Path(path)) for path in paths)
-    return _side(label, list(found), Path(paths[0]), role)
+def find_base(source: PoolSource | Sequence[PoolSource]) -> Side:
+    """All pools named by `source`, or below it, as one side. Raises PoolError if two of them are of one task."""
+    return _one_side(_as_list(source), "the base")
 
 
-def find_policies(path: str | Path) -> list[Side]:
-    """The sides at or below one path, in the order of their steps or names."""
-    root = Path(path)
-    by_parent: dict[Path, list[Path]] = {}
-    for folder in _pool_folders(root):
-        by_parent.setdefault(folder if folder == root else folder.parent, []).append(folder)
+def find_policies(source: PoolSource | Sequence[PoolSource | Sequence[PoolSource]]) -> list[Side]:
+    """The sides in `source`: of a folder all that it holds, of a list each item's; an inner list is one side."""
     sides: list[Side] = []
-    for parent, folders in by_parent.items():
-        tasks = [Pool.open(folder).spec.task for folder in folders]
+    for item in _as_list(source):
+        sides += _sides_below(Path(item)) if isinstance(item, str | Path) else [_one_side(_as_list(item), "a policy")]
+    return sides
+
+
+def _as_list(source: Any) -> list[Any]:
+    return [source] if isinstance(source, str | Path | Pool) else list(source)
+
+
+def _one_side(sources: Sequence[PoolSource], role: str) -> Side:
+    if not sources:
+        raise ConfigError(f"{role} has no pools: name at least one")
+    paths = [source.path if isinstance(source, Pool) else Path(source) for source in sources]
+    found: dict[Path, Pool] = {}
+    for source, path in zip(sources, paths, strict=True):
+        found |= {source.path: source} if isinstance(source, Pool) else {p: Pool.open(p) for p in _pool_folders(path)}
+    return _side(" + ".join(map(_name, paths)), list(found.values()), paths[0], role)
+
+
+def _sides_below(root: Path) -> list[Side]:
+    """The sides at or below one path, in the order of their steps or names."""
+    by_parent: dict[Path, list[Pool]] = {}
+    for folder in _pool_folders(root):
+        by_parent.setdefault(folder if folder == root else folder.parent, []).append(Pool.open(folder))
+    sides: list[Side] = []
+    for parent, pools in by_parent.items():
+        tasks = [pool.spec.task for pool in pools]
         if len(set(tasks)) == len(tasks):
-            sides.append(_side(_name(parent), folders, parent, "a policy"))
+            sides.append(_side(_name(parent), pools, parent, "a policy"))
         elif len(set(tasks)) == 1:
-            sides += [_side(_name(folder), [folder], folder, "a policy") for folder in folders]
+            sides += [_side(_name(pool.path), [pool], pool.path, "a policy") for pool in pools]
         else:
             raise PoolError(
-                f"{parent} holds several pools of task {_repeated(tasks)!r} beside other tasks: put each checkpoint's "
-                "pools into a folder of its own, or name them with --policy"
+                f"{parent} holds several pools of task {_repeated(tasks)!r} beside other tasks: give each checkpoint's "
+                "pools their own folder, or name them with --policy"
             )
     return sorted(sides, key=lambda side: (side.step or 0, _natural(side.label)))
 
@@ -85,7 +108,7 @@ def distinct_labels(sides: Sequence[Side]) -> list[Side]:
     return result
 
 
-def pair_pools(base: Side, policy: Side) -> tuple[list[tuple[Pool, Pool]], list[str]]:
+def match_by_task(base: Side, policy: Side) -> tuple[list[tuple[Pool, Pool]], list[str]]:
     """Pools of the same task, and a warning for every task that only one side has. Raises PoolError if none is left."""
     of_base = {pool.spec.task: pool for pool in base.pools}
     of_policy = {pool.spec.task: pool for pool in policy.pools}
@@ -100,7 +123,7 @@ def pair_pools(base: Side, policy: Side) -> tuple[list[tuple[Pool, Pool]], list[
     return pairs, alone
 
 
-def check_pair(base: Pool, policy: Pool, force: bool = False) -> list[str]:
+def check_comparable(base: Pool, policy: Pool, force: bool = False) -> list[str]:
     """Warnings about two pools of one task. Raises PoolError naming every setting that makes them incomparable.
 
     `force` lets template and sampling differ, with a warning; never the task, its version or its problems.
@@ -151,6 +174,7 @@ def side_info(side: Side) -> SideInfo:
         top_p=spec.top_p,
         max_new_tokens=spec.max_new_tokens,
         engine=spec.engine,
+        specs=tuple(pool.spec for pool in side.pools),
     )
 
 
@@ -177,8 +201,7 @@ def _name(path: Path) -> str:
     return path.name or path.resolve().name
 
 
-def _side(label: str, folders: Sequence[Path], folder: Path, role: str) -> Side:
-    pools = [Pool.open(path) for path in folders]
+def _side(label: str, pools: Sequence[Pool], folder: Path, role: str) -> Side:
     if task := _repeated([pool.spec.task for pool in pools]):
         same = [pool.path.name for pool in pools if pool.spec.task == task]
         raise PoolError(

@@ -87,6 +87,18 @@ class Ledger:
             return 0
         return int(wins[wanted - 1]) + 1 if len(wins) >= wanted else len(correct_r)
 
+    def reach_p(self, successes: int) -> np.ndarray:
+        """How many draws of each problem a plan could ask for: up to the first gap, or any number once it is done."""
+        prefix_p = _first(self._state_pk == _UNSEEN)
+        return np.where(_first(self._wins_pk() >= successes) < prefix_p, self.k, prefix_p)
+
+    def stop_p(self, successes: int, cap: int) -> np.ndarray:
+        """Where a plan until `successes`, at most `cap` draws, leaves each problem: how many of its draws it takes."""
+        return np.minimum(_first(self._wins_pk() >= successes) + 1, cap)
+
+    def _wins_pk(self) -> np.ndarray:
+        return np.cumsum(self._state_pk == 1, axis=1, dtype=np.int32)
+
     def blocks(self, end: int, size: int) -> list[Block]:
         """What is missing below `end` of problems that are not done, in index order, cut at multiples of `size`."""
         open_p = [p for p in range(len(self._state_pk)) if not self.is_done(p)]
@@ -111,3 +123,8 @@ def _runs(problem: int, missing_k: np.ndarray, size: int) -> list[Block]:
         return []
     breaks = np.flatnonzero((np.diff(indices) != 1) | (indices[1:] % size == 0)) + 1
     return [Block(problem, int(run[0]), len(run)) for run in np.split(indices, breaks)]
+
+
+def _first(flag_pk: np.ndarray) -> np.ndarray:
+    """The place of the first True of each row; the length of a row that has none."""
+    return np.where(flag_pk.any(axis=1), flag_pk.argmax(axis=1), flag_pk.shape[1])

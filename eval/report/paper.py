@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
-from offleash.eval.comparison.paper import SAMPLES, SAMPLES_K, Pair
-from offleash.eval.comparison.result import PolicyResult, Scope
+from offleash.eval.comparison.paper import SAMPLES, SAMPLES_K, ModelPair
+from offleash.eval.comparison.result import Comparison, PolicyResult, Scope
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.report.numbers import DASH, row_cell, share
@@ -15,7 +16,19 @@ from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.loading import Benchmark
 
 
-def published_warnings(pair: Pair, base: Iterable[PoolSpec], policy: Iterable[PoolSpec]) -> list[str]:
+def beside_paper(pair: ModelPair, comparison: Comparison) -> tuple[Comparison, list[Table]]:
+    """Tables of the last policy beside the paper's numbers, and the comparison with warnings where it is not alike."""
+    result = comparison.policies[-1]
+    tables = published_tables(pair, result)
+    warnings = [f"the paper has no numbers of these tasks for {pair.name}"]
+    if tables:
+        sides = (comparison.base, result.side)
+        specs = ([spec for spec in side.specs if spec.task in pair.tasks] for side in sides)
+        warnings = published_warnings(pair, *specs)
+    return replace(comparison, warnings=(*comparison.warnings, *warnings)), tables
+
+
+def published_warnings(pair: ModelPair, base: Iterable[PoolSpec], policy: Iterable[PoolSpec]) -> list[str]:
     """In which models and settings these pools are not the paper's, one line per side and field."""
     found: dict[str, None] = {}
     for side, model, specs in (("base", pair.base, base), ("policy", pair.policy, policy)):
@@ -29,7 +42,7 @@ def published_warnings(pair: Pair, base: Iterable[PoolSpec], policy: Iterable[Po
     return list(found)
 
 
-def _other(pair: Pair, side: str, field: str, ours: str, theirs: str) -> str:
+def _other(pair: ModelPair, side: str, field: str, ours: str, theirs: str) -> str:
     return f"the numbers beside the paper's {pair.name} are of another {field}: the {side}'s is {ours}, not {theirs}"
 
 
@@ -38,13 +51,13 @@ def _same_model(name: str, wanted: str) -> bool:
     return name == wanted or (PurePath(name).is_absolute() and PurePath(name).name == PurePath(wanted).name)
 
 
-def published_tables(pair: Pair, result: PolicyResult) -> list[Table]:
+def published_tables(pair: ModelPair, result: PolicyResult) -> list[Table]:
     """One table of support and one of samples; empty where nothing is common."""
     made = (_support(pair, result), _samples(pair, result))
     return [table for table in made if table.rows]
 
 
-def _support(pair: Pair, result: PolicyResult) -> Table:
+def _support(pair: ModelPair, result: PolicyResult) -> Table:
     rows: list[tuple[str, ...]] = []
     for scope, theirs, draws in _common(pair, result):
         rows.append((scope.name, "ours", _k(scope), *_cells(_counted(scope))))
@@ -57,7 +70,7 @@ def _support(pair: Pair, result: PolicyResult) -> Table:
     return Table("published", "Comparison with the paper: support", header, tuple(rows), note)
 
 
-def _common(pair: Pair, result: PolicyResult) -> Iterator[tuple[Scope, Dynamics, str]]:
+def _common(pair: ModelPair, result: PolicyResult) -> Iterator[tuple[Scope, Dynamics, str]]:
     """(our scope, their counts, their k) of every task and every complete domain that both have."""
     ours = {scope.name: scope for scope in result.tasks}
     for name, theirs in pair.paper.tasks.items():
@@ -72,7 +85,7 @@ def _common(pair: Pair, result: PolicyResult) -> Iterator[tuple[Scope, Dynamics,
         yield result.overall, _sum(pair.paper.domains), _span(list(pair.tasks.values()))
 
 
-def _samples(pair: Pair, result: PolicyResult) -> Table:
+def _samples(pair: ModelPair, result: PolicyResult) -> Table:
     rows: list[tuple[str, ...]] = []
     ours = {scope.name: scope for scope in result.tasks}
     for name, theirs in pair.paper.samples.items():

@@ -76,7 +76,7 @@ def _policy(result: PolicyResult) -> dict[str, Any]:
 
 
 def _side(side: Any) -> dict[str, Any]:
-    return {**asdict(side), "tasks": list(side.tasks)}
+    return {name: value for name, value in asdict(side).items() if name != "specs"} | {"tasks": list(side.tasks)}
 
 
 def _scope(scope: Scope) -> dict[str, Any]:

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offleash.eval.comparison.align import Reader, pair
+from offleash.eval.comparison.align import Reader, align
 from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.examples import cut_text
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, Support
-from offleash.eval.comparison.scopes import Settings
-from offleash.eval.comparison.sides import find_policies, find_side
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
@@ -29,7 +27,7 @@ from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
 from offleash.eval.stats.support import METRICS, detection_limit, dynamics
 
-FAST = Settings(resamples=100, examples=3)
+FAST: dict[str, Any] = {"resamples": 100, "examples": 3}
 
 
 def make_problems(count: int, domains: Sequence[str] = ()) -> list[Problem]:
@@ -129,9 +127,8 @@ def random_pool(
     return pool, rows
 
 
-def compared(base: Path, *policies: Path, settings: Settings = FAST, **options: Any) -> Comparison:
-    sides = [side for path in policies for side in find_policies(path)]
-    return compare(find_side([base]), sides, settings=settings, **options)
+def compared(base: Path, *policies: Path, **options: Any) -> Comparison:
+    return compare(base, policies, **FAST | options)
 
 
 def one(comparison: Comparison) -> PolicyResult:
@@ -600,7 +597,7 @@ def test_pools_without_a_draw_in_common_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PoolError, match="no problem with draws on both sides"):
         compared(tmp_path / "b", tmp_path / "p")
     with pytest.raises(ConfigError, match="nothing to compare"):
-        compare(find_side([tmp_path / "b"]), [])
+        compare(tmp_path / "b", [])
 
 
 # Folders.
@@ -618,11 +615,8 @@ def test_folders_are_paired_by_task_and_what_is_left_over_is_said(tmp_path: Path
     assert result.overall.problems == 4
     assert "task 'only-base' is only in base: left out" in comparison.warnings
     assert "task 'only-policy' is only in rl: left out" in comparison.warnings
-    named = compare(
-        find_side([tmp_path / "base" / "x", tmp_path / "base" / "y"]),
-        [find_side([tmp_path / "rl" / "x", tmp_path / "rl" / "y"])],
-        settings=FAST,
-    )
+    base, rl = ([tmp_path / side / task for task in ("x", "y")] for side in ("base", "rl"))
+    named = compare(base, [rl], **FAST)
     assert repr(one(named).overall.units) == repr(result.overall.units)
     assert named.base.label == "x + y"
 
@@ -650,9 +644,23 @@ def test_labels_that_are_the_same_get_more_of_their_path(tmp_path: Path) -> None
 
 def test_what_is_no_pool_is_named(tmp_path: Path) -> None:
     with pytest.raises(PoolError, match="does not exist"):
-        find_side([tmp_path / "nowhere"])
+        compare(tmp_path / "nowhere", tmp_path)
     with pytest.raises(PoolError, match="holds none"):
-        find_policies(tmp_path)
+        compare(tmp_path, tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="the base"):
+        compare([], tmp_path)
+
+
+def test_pools_may_be_objects_paths_or_text(tmp_path: Path) -> None:
+    problems = make_problems(3)
+    base = pool_of_hits(tmp_path / "base", [1, 1, 0], 2, problems)
+    policy = pool_of_hits(tmp_path / "policy", [1, 0, 1], 2, problems)
+    expected = compare(str(base.path), policy.path, **FAST)
+    for one_base, one_policy in [(base, policy), ([base], [policy]), ([base.path], [[policy]])]:
+        assert repr(compare(one_base, one_policy, **FAST)) == repr(expected)
+    series = compare(base, [policy, str(base.path), [policy]], **FAST)
+    assert [result.side.label for result in series.policies][1] == "base"
+    assert len(series.policies) == 3
 
 
 # Lost and gained, with something to read.
@@ -680,7 +688,7 @@ def test_examples_show_a_hit_and_the_first_draw_of_the_other_side(tmp_path: Path
     assert (second.change.base_hits, second.change.base_n, second.change.policy_hits) == (1, 8, 0)
     (gained,) = result.gained.examples
     assert (gained.base_text, gained.policy_text, gained.gold) == ("b p0 draw 0", "p p0 draw 4", "0")
-    fewer = one(compared(tmp_path / "b", tmp_path / "p", settings=FAST._replace(examples=1)))
+    fewer = one(compared(tmp_path / "b", tmp_path / "p", examples=1))
     assert (fewer.lost.units, len(fewer.lost.examples)) == (2, 1)
 
 
@@ -701,7 +709,7 @@ def test_domains_come_from_the_metadata(tmp_path: Path) -> None:
     }
 
 
-def test_the_pair_of_readers_keeps_index_order_with_gaps(tmp_path: Path) -> None:
+def test_alignment_keeps_index_order_with_gaps(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     problems = make_problems(4)
     readers, drawn = [], []
@@ -711,9 +719,9 @@ def test_the_pair_of_readers_keeps_index_order_with_gaps(tmp_path: Path) -> None
         pool.append([Sample(f"p{p}", i, "x", bool((i * 7 + p) % 3 == 0), "ok") for p in range(4) for i in indices[p]])
         readers.append(Reader(pool))
         drawn.append(indices)
-    paired = pair(*readers)
+    aligned = align(*readers)
     for p in range(4):
         k = min(len(drawn[0][p]), len(drawn[1][p]))
-        for arm, indices in zip((paired.base, paired.policy), drawn, strict=True):
-            assert arm.n_p[p] == k
-            assert arm.correct_p[p] == sum((i * 7 + p) % 3 == 0 for i in indices[p][:k])
+        for arm, indices in zip((aligned.base, aligned.policy), drawn, strict=True):
+            assert arm.hits.n_p[p] == k
+            assert arm.hits.correct_p[p] == sum((i * 7 + p) % 3 == 0 for i in indices[p][:k])

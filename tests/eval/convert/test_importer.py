@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offleash.eval.comparison.sides import check_pair
+from offleash.eval.comparison.sides import check_comparable
 from offleash.eval.convert.exporter import export_samples
 from offleash.eval.convert.formats import Reading
 from offleash.eval.convert.importer import Source, import_samples
@@ -419,7 +419,9 @@ def test_an_exported_dataset_keeps_what_its_pool_was_drawn_with(tmp_path: Path) 
     import_samples(tmp_path / "set", tmp_path / "again")
     again = Pool.open(tmp_path / "again")
     assert (again.spec.differences(spec), again.spec.model, again.problems) == ([], "my/model", problems)
-    assert check_pair(origin, again) == ["again has the base's weights, sampling and seed: its samples may be the same"]
+    assert check_comparable(origin, again) == [
+        "again has the base's weights, sampling and seed: its samples may be the same"
+    ]
     import_samples(tmp_path / "set", tmp_path / "told", source=Source("other", {"temperature": 1.0, "top_k": 5.0}))
     told = Pool.open(tmp_path / "told").spec
     assert told.model == "other"

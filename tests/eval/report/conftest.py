@@ -8,8 +8,6 @@ import pytest
 
 from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.result import Comparison
-from offleash.eval.comparison.scopes import Settings
-from offleash.eval.comparison.sides import find_policies, find_side
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
@@ -80,16 +78,12 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def series(pools: Path) -> Comparison:
-    return compare(find_side([pools / "base"]), find_policies(pools / "run"), settings=Settings(resamples=50))
+    return compare(pools / "base", pools / "run", resamples=50)
 
 
 @pytest.fixture(scope="module")
 def pair(pools: Path) -> Comparison:
-    return compare(
-        find_side([pools / "base" / "one"]),
-        find_policies(pools / "run" / "step-100" / "one"),
-        settings=Settings(resamples=50),
-    )
+    return compare(pools / "base" / "one", pools / "run" / "step-100" / "one", resamples=50)
 
 
 @pytest.fixture

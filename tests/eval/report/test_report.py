@@ -11,8 +11,7 @@ import pytest
 
 from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.result import Comparison
-from offleash.eval.comparison.scopes import ROWS, Settings
-from offleash.eval.comparison.sides import find_policies, find_side
+from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.pool import Pool
 from offleash.eval.report.markup import latex_report, markdown_report
 from offleash.eval.report.numbers import estimate, number, p_value, share
@@ -190,7 +189,7 @@ def find_numbers(value: Any) -> Iterator[float]:
 def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path, make_pool: Callable[..., Pool]) -> None:
     make_pool(tmp_path / "b", [0, 0], 1)
     make_pool(tmp_path / "p", [0, 0], 1)
-    comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(resamples=20))
+    comparison = compare(tmp_path / "b", tmp_path / "p", resamples=20)
     record = json.loads(json_report(comparison))
     scope = record["policies"][0]["overall"]
     assert scope["problem"]["hits1"]["srr"] == {"value": None, "low": None, "high": None, "n": 2}
@@ -206,7 +205,7 @@ def test_a_problem_without_any_correct_answer_listed_is_survived(
 ) -> None:
     make_pool(tmp_path / "b", [0, 0], 2, [(), ()])
     make_pool(tmp_path / "p", [0, 0], 2, [(), ()])
-    comparison = compare(find_side([tmp_path / "b"]), find_policies(tmp_path / "p"), settings=Settings(resamples=20))
+    comparison = compare(tmp_path / "b", tmp_path / "p", resamples=20)
     assert comparison.policies[0].overall.units.total == 0
     for write in FORMATS.values():
         assert write(comparison, ())

@@ -16,8 +16,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from offleash.eval.comparison.compare import compare
-from offleash.eval.comparison.scopes import Settings
-from offleash.eval.comparison.sides import find_policies, find_side
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError
@@ -387,9 +385,7 @@ def test_parts_that_are_damaged_or_of_other_scores_are_refused(pools: Path) -> N
 
 @pytest.fixture
 def compared() -> Callable[[Path], Any]:
-    return lambda root: compare(
-        find_side([root / "base"]), find_policies(root / "policy"), settings=Settings(resamples=50)
-    )
+    return lambda root: compare(root / "base", root / "policy", resamples=50)
 
 
 def test_compare_shows_four_perplexities_the_entropy_and_the_kl(
@@ -429,7 +425,7 @@ def test_compare_shows_four_perplexities_the_entropy_and_the_kl(
 
 def test_scores_of_some_draws_are_limited_to_the_draws_compared(pools: Path, policy: Path) -> None:
     assert main(["score", str(pools / "base"), "--model", str(policy)]) == 0
-    made = compare(find_side([pools / "base"]), find_policies(pools / "policy"), k=2, settings=Settings(resamples=20))
+    made = compare(pools / "base", pools / "policy", k=2, resamples=20)
     (name,) = [one.name for one in find_scores(Pool.open(pools / "base"))]
     rows = scored(pools / "base", name)
     first = rows.where(rows.index_r < 2)
