@@ -255,10 +255,10 @@ def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["{base}"], "two pools at least"),
+        (["{base}"], "BASE POLICY"),
         (["{base}", "nowhere"], "does not exist"),
         (["{base}", "{policy}", "--base", "{base}"], "not both"),
-        (["--base", "{base}"], "come together"),
+        (["--base", "{base}"], "--base and --policy"),
         (["{base}", "{policy}", "--json", "{root}/no/such/file"], "there is no folder"),
         (["{base}", "{policy}", "--html", "{root}"], "it is a folder"),
         (["{base}", "{other}"], "task: "),
