@@ -1,4 +1,4 @@
-"""The tree of errors a user can meet; each is also the standard error it specialises.
+"""The tree of errors a user can meet; each is also the standard error it specializes.
 
 OffleashError
 ├── ConfigError (ValueError)     a recipe, flag or argument that cannot be used
@@ -14,7 +14,7 @@ class OffleashError(Exception):
 
     The message says what is wrong, what was found, and how to fix it.
 
-    >>> from offleash.eval import load_task
+    >>> from offleash.eval import OffleashError, load_task
     >>> try:
     ...     load_task("countdwn")
     ... except OffleashError as error:
