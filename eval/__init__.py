@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from offleash.eval.comparison.compare import compare
     from offleash.eval.errors import OffleashError
     from offleash.eval.pool.pool import Pool
+    from offleash.eval.pool.sample import sample_pool
     from offleash.eval.problem import Problem, Task, Verdict
     from offleash.eval.report.write import write_report
     from offleash.eval.sampling import Sampling
@@ -36,6 +37,7 @@ __all__ = [
     "load_task",
     "noise_test",
     "pass_at_k",
+    "sample_pool",
     "score_pool",
     "write_report",
 ]
@@ -54,6 +56,7 @@ _HOMES = {
     "load_task": "tasks",
     "noise_test": "stats.noise",
     "pass_at_k": "stats.passk",
+    "sample_pool": "pool.sample",
     "score_pool": "scoring.pool_scores",
     "write_report": "report.write",
 }

@@ -15,6 +15,7 @@ class Sampling:
 
     `stop` lists texts that end a completion and are cut from it; a model's own end tokens are not among them.
 
+    >>> from offleash.eval import Sampling
     >>> sampling = Sampling(max_new_tokens=512, temperature=0.6, top_p=0.95)
     >>> sampling.top_k, sampling.min_p, sampling.repetition_penalty, sampling.stop
     (0, 0.0, 1.0, ())

@@ -1,12 +1,14 @@
-"""The flags of `offleash sample` and the text that teaches them."""
+"""The flags of `offleash sample` and its help text."""
 
 import argparse
 
+from offleash.eval.pool.sample import DTYPES
+
 SUCCESSES = 5
 
-DESCRIPTION = """Draw k completions of every problem of a task from a model, verify them, and keep them as a pool:
-a folder that `offleash compare` reads. The same command continues a pool that is not complete and
-draws exactly what is missing; a pool drawn with other settings is refused, naming the setting."""
+DESCRIPTION = """Sample k completions of every problem of a task from a model, verify them, and store them as a pool:
+a folder that `offleash compare` reads. The same command resumes an incomplete pool and samples exactly
+what is missing; a pool that was sampled with other settings is refused, naming the setting."""
 
 EXAMPLES = """examples:
   The embedded model, nothing to download (a minute on two cores):
@@ -22,9 +24,9 @@ EXAMPLES = """examples:
     offleash sample --model Qwen/Qwen2.5-7B-Instruct --task math500 --pool pools/qwen --engine vllm \\
         --k 1024 --temperature 0.6 --top-p 0.95 --max-new-tokens 3072
 
-  Stop a problem at its fifth success, at the latest after 8192 draws. Which problems are solved, at 1
-  to 5 hits, is the same as with all 8192, for far fewer draws of problems that the model can do; which
-  of several correct answers are reached needs the fixed plan:
+  Stop a problem at its fifth success, at the latest after 8192 samples. Which problems are solved, at 1
+  to 5 hits, is the same as with all 8192, for far fewer samples of problems that the model can solve;
+  which of several correct answers are reached needs the fixed plan:
     offleash sample ... --k 8192 --plan until --successes 5
 
   Any OpenAI-compatible server (vllm serve, SGLang, llama.cpp). With --tokenizer the prompts are sent
@@ -38,8 +40,8 @@ EXAMPLES = """examples:
   Several tasks, one pool each in a subfolder:
     offleash sample --model lab --task countdown my_module:MyTask --pool pools/base --k 64
 
-Both arms of a comparison need the same template, stop set and sampling: `offleash compare` checks.
-Ctrl-C, a crash or kill -9 lose at most the last --save-every seconds."""
+Both pools of a comparison need the same template, stop texts and sampling: `offleash compare` checks.
+Ctrl-C, a crash or kill -9 lose at most the last --save-every seconds. From Python: offleash.eval.sample_pool."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,9 +51,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _what(made.add_argument_group("what to draw"))
-    _how(made.add_argument_group("how a completion is drawn (all recorded, none taken from the model)"))
-    _with(made.add_argument_group("with what"))
+    _what(made.add_argument_group("what to sample"))
+    _how(made.add_argument_group("sampling parameters (all recorded, none taken from the model)"))
+    _with(made.add_argument_group("engine"))
     return made
 
 
@@ -63,15 +65,25 @@ def _what(group: "argparse._ArgumentGroup") -> None:
     )
     group.add_argument("--task", required=True, nargs="+", help="names (offleash tasks lists them) or my_module:MyTask")
     group.add_argument(
-        "--task-args", action="append", metavar="JSON", help="of the task; once for all or once for each"
+        "--task-args",
+        action="append",
+        default=[],
+        metavar="JSON",
+        help="arguments of the task; once for all tasks or once for each",
     )
-    group.add_argument("--pool", required=True, metavar="DIR", help="folder of the pool, made or continued")
-    group.add_argument("--k", type=int, required=True, help="draws of each problem, or at most so many")
-    group.add_argument("--plan", choices=("fixed", "until"), default="fixed", help="until: stop at --successes")
-    group.add_argument("--successes", type=int, help=f"of the plan until (default {SUCCESSES})")
+    group.add_argument("--pool", required=True, metavar="DIR", help="folder of the pool, created or resumed")
+    group.add_argument("--k", type=int, required=True, help="samples per problem; with --plan until, the maximum")
+    group.add_argument(
+        "--plan", choices=("fixed", "until"), default="fixed", help="until: stop a problem at --successes"
+    )
+    group.add_argument(
+        "--successes", type=int, help=f"correct completions at which --plan until stops (default {SUCCESSES})"
+    )
     group.add_argument("--limit", type=int, metavar="N", help="only the first N problems")
-    group.add_argument("--ids", nargs="+", metavar="ID", help="only these problems; @FILE reads one id per line")
-    group.add_argument("--seed", type=int, default=0, help="of the pool (default %(default)s)")
+    group.add_argument(
+        "--ids", nargs="+", default=[], metavar="ID", help="only these problems; @FILE reads one id per line"
+    )
+    group.add_argument("--seed", type=int, default=0, help="seed of the pool (default %(default)s)")
 
 
 def _how(group: "argparse._ArgumentGroup") -> None:
@@ -90,7 +102,7 @@ def _how(group: "argparse._ArgumentGroup") -> None:
         nargs="+",
         default=[],
         metavar="TOKEN",
-        help="end a completion at these tokens too; the tokenizer's and generation_config's end tokens always do",
+        help="further tokens that end a completion, beside those of the tokenizer and generation_config",
     )
     group.add_argument(
         "--template",
@@ -98,7 +110,7 @@ def _how(group: "argparse._ArgumentGroup") -> None:
         help="auto: chat messages go through the tokenizer's chat template if it has one; plain: never; or a file",
     )
     group.add_argument(
-        "--template-args", default="{}", metavar="JSON", help='of the template, {"enable_thinking": false}'
+        "--template-args", default="{}", metavar="JSON", help='arguments of the template: {"enable_thinking": false}'
     )
 
 
@@ -118,23 +130,25 @@ def _with(group: "argparse._ArgumentGroup") -> None:
         nargs="?",
         const="",
         metavar="ADDRESS",
-        help="engines in the workers of a Ray cluster: HOST:PORT, auto, or nothing for RAY_ADDRESS or this machine",
+        help="run engines in the workers of a Ray cluster: HOST:PORT, auto, or nothing for RAY_ADDRESS or this machine",
     )
     group.add_argument(
-        "--ray-workers", type=int, metavar="N", help="engines at once; default one per GPU, without GPUs per machine"
+        "--ray-workers",
+        type=int,
+        metavar="N",
+        help="number of engines; default one per GPU, or per machine without GPUs",
     )
-    dtypes = ("auto", "float32", "bfloat16", "float16")
-    group.add_argument("--dtype", choices=dtypes, default="auto", help="auto: what the model's config says")
+    group.add_argument("--dtype", choices=DTYPES, default="auto", help="auto: what the model's config says")
     group.add_argument("--revision", help="branch, tag or commit of a hub model")
     group.add_argument("--tokenizer", help="hub id or folder, if not the model's own")
-    group.add_argument("--served-model", metavar="NAME", help="of a server that has several")
+    group.add_argument("--served-model", metavar="NAME", help="name of the model, for a server that has several")
     group.add_argument(
-        "--save-every", type=float, default=10.0, metavar="SECONDS", help="between parts; default %(default)s"
+        "--save-every", type=float, default=10.0, metavar="SECONDS", help="seconds between writes; default %(default)s"
     )
     group.add_argument(
         "--max-verifier-failures",
         type=float,
         default=0.01,
         metavar="SHARE",
-        help="of verdicts that may time out or fail before the run stops; default %(default)s",
+        help="share of verdicts that may time out or fail before the run stops; default %(default)s",
     )

@@ -254,7 +254,7 @@ def test_without_a_tokenizer_the_length_must_be_given(server: Server, tmp_path: 
         "2",
     ]
     assert main(["sample", *words]) == 2
-    assert "give --max-new-tokens" in capsys.readouterr().err
+    assert "max_new_tokens" in capsys.readouterr().err
 
 
 def test_a_cache_in_front_of_a_server_is_noticed(server: Server, tmp_path: Path, capsys: Any) -> None:

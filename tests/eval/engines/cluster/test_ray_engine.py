@@ -249,7 +249,7 @@ def test_without_ray_one_line_says_what_to_install(
 
 def test_flags_that_do_not_go_together_are_refused(tmp_path: Path, capsys: Any) -> None:
     assert main(["sample", *WORDS, "--k", "4", "--pool", str(tmp_path / "pool"), "--ray-workers", "2"]) == 2
-    assert "--ray-workers is for --ray" in capsys.readouterr().err
+    assert "ray_workers" in capsys.readouterr().err
     served = ["--model", "http://127.0.0.1:9/v1", "--task", "countdown"]
     assert main(["sample", *served, "--k", "4", "--pool", str(tmp_path / "pool"), "--ray"]) == 2
-    assert "a server is sampled without it" in capsys.readouterr().err
+    assert "server" in capsys.readouterr().err

@@ -1,0 +1,352 @@
+"""Sampling a model on tasks into pools: what `offleash sample` does, as functions.
+
+Everything that can be refused is refused before any weights are loaded and before a pool is made.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from offleash.eval.engines import check_engine_args, find_engine, load_engine
+from offleash.eval.engines.base import Engine, Prompt, library_versions
+from offleash.eval.engines.model import ModelSource, is_url, resolve_model
+from offleash.eval.engines.prompts import prepare_prompts
+from offleash.eval.errors import ConfigError
+from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.pool.fill import Totals, draw
+from offleash.eval.pool.ledger import Ledger
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.problem import Problem, Task
+from offleash.eval.sampling import Plan, Sampling
+from offleash.eval.tasks import load_task
+from offleash.eval.verify.health import Failures
+
+MAX_NEW_TOKENS = 4096
+MAX_K = 10_000_000
+"""Samples per problem: a pool keeps track of each in memory."""
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def sample_pool(
+    model: str | Path,
+    task: str | Task,
+    path: str | Path,
+    *,
+    k: int,
+    sampling: Sampling | Mapping[str, Any] | None = None,
+    successes: int | None = None,
+    seed: int = 0,
+    task_args: Mapping[str, Any] | None = None,
+    limit: int | None = None,
+    ids: Sequence[str] | None = None,
+    template: str = "auto",
+    template_args: Mapping[str, Any] | None = None,
+    end_tokens: Sequence[str] = (),
+    engine: str | None = None,
+    engine_args: Mapping[str, Any] | None = None,
+    ray: str | None = None,
+    ray_workers: int | None = None,
+    dtype: str = "auto",
+    revision: str | None = None,
+    tokenizer: str | None = None,
+    served_model: str | None = None,
+    save_every: float = 10.0,
+    max_verifier_failures: float = 0.01,
+    progress: bool = True,
+) -> Pool:
+    """Sample k completions of every problem of a task, verify them and return the pool in `path`, complete.
+
+    `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, the URL of a server, or "lab". `task` is
+    a name from `offleash tasks` or a dotted path, built with `task_args`, or a Task. The other arguments are described
+    in `SampleSettings`. The same call resumes an incomplete pool and samples exactly what is missing. Raises PoolError
+    naming the field for a pool that was sampled with other settings, EngineError if requests failed (what was sampled
+    is kept), VerifyError if the verifier fails too often.
+
+    >>> from offleash.eval import Sampling, load_task, sample_pool
+    >>> task = load_task("countdown", split="probe", n=4)
+    >>> pool = sample_pool("lab", task, "pools/base", k=8, sampling=Sampling(max_new_tokens=20), progress=False)
+    >>> pool.is_complete
+    True
+    >>> pool.hits().n_p.tolist()
+    [8, 8, 8, 8]
+    """
+    settings = SampleSettings(
+        k=k,
+        sampling=sampling or {},
+        successes=successes,
+        seed=seed,
+        limit=limit,
+        ids=ids,
+        template=template,
+        template_args=template_args or {},
+        end_tokens=end_tokens,
+        engine=engine,
+        engine_args=engine_args or {},
+        ray=ray,
+        ray_workers=ray_workers,
+        dtype=dtype,
+        revision=revision,
+        tokenizer=tokenizer,
+        served_model=served_model,
+        save_every=save_every,
+        max_verifier_failures=max_verifier_failures,
+    )
+    if task_args and not isinstance(task, str):
+        raise ConfigError(f"task_args are for a task given by name; {task.name!r} is built already")
+    with closing(Sampler(str(model), settings)) as sampler:
+        loaded = sampler.load_task(task, **(task_args or {})) if isinstance(task, str) else task
+        (job,) = sampler.prepare([(loaded, path)])
+        sampler.run(job, progress=progress)
+    return job.pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSettings:
+    """How pools are sampled: everything but the model, the tasks and the folders. Checked when made."""
+
+    k: int
+    """Samples per problem; with `successes`, the maximum."""
+    sampling: Sampling | Mapping[str, Any] = field(default_factory=dict)
+    """Or the fields of one. Without max_new_tokens: 4096, or what the model's context leaves for the longest prompt."""
+    successes: int | None = None
+    """Stop sampling a problem at this many correct completions."""
+    seed: int = 0
+    limit: int | None = None
+    """Only the first problems."""
+    ids: Sequence[str] | None = None
+    """Only the problems with these ids."""
+    template: str = "auto"
+    """As in `prepare_prompts`."""
+    template_args: Mapping[str, Any] = field(default_factory=dict)
+    end_tokens: Sequence[str] = ()
+    """Tokens that end a completion, in addition to those of the tokenizer and of generation_config."""
+    engine: str | None = None
+    """A name from `ENGINES` or a dotted path. Default: openai for a URL, otherwise transformers."""
+    engine_args: Mapping[str, Any] = field(default_factory=dict)
+    ray: str | None = None
+    """The address of a Ray cluster whose workers run the engine; "" for RAY_ADDRESS or this machine."""
+    ray_workers: int | None = None
+    dtype: str = "auto"
+    revision: str | None = None
+    tokenizer: str | None = None
+    """A hub id or folder, if not the model's own."""
+    served_model: str | None = None
+    """The name of a model on a server that has several."""
+    save_every: float = 10.0
+    """Seconds between parts."""
+    max_verifier_failures: float = 0.01
+    """Share of verdicts that may time out or fail before sampling stops."""
+
+    def __post_init__(self) -> None:
+        wanted = {
+            "k": (1 <= self.k <= MAX_K, f"at least 1 and at most {MAX_K:,}"),
+            "limit": (self.limit is None or self.limit >= 1, "at least 1"),
+            "dtype": (self.dtype in DTYPES, f"one of {', '.join(DTYPES)}"),
+            "save_every": (self.save_every >= 0, "0 seconds or more"),
+            "max_verifier_failures": (0 <= self.max_verifier_failures <= 1, "between 0 and 1"),
+        }
+        for name, (good, what) in wanted.items():
+            if not good:
+                raise ConfigError(f"{name} must be {what}; got {getattr(self, name)!r}")
+        if self.ray is None and self.ray_workers is not None:
+            raise ConfigError("ray_workers is for ray: give the address of a cluster, or leave both out")
+        Plan(successes=self.successes)
+        self.sampling_for(MAX_NEW_TOKENS)
+
+    def sampling_for(self, max_new_tokens: int) -> Sampling:
+        """With this length where none is set."""
+        return Sampling(**{"max_new_tokens": max_new_tokens, **self._sampling_fields()})
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """None if it is left to the model's context."""
+        return self._sampling_fields().get("max_new_tokens")
+
+    def _sampling_fields(self) -> dict[str, Any]:
+        return asdict(self.sampling) if isinstance(self.sampling, Sampling) else dict(self.sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingJob:
+    """A task to be sampled into a pool, which exists and has these very settings."""
+
+    task: Task
+    pool: Pool
+    prompts: list[Prompt]
+    template: str
+    """In words."""
+    sampling: Sampling
+
+    @property
+    def is_done(self) -> bool:
+        ledger = Ledger(self.pool)
+        return all(ledger.is_done(problem) for problem in range(len(self.pool.problem_ids)))
+
+
+class Sampler:
+    """One model and the engine that runs it, which is loaded when the first pool needs samples.
+
+    `close` ends the engine, and the tasks that `load_task` loaded.
+    """
+
+    def __init__(self, model: str, settings: SampleSettings) -> None:
+        self.settings = settings
+        self.engine_name = settings.engine or ("openai" if is_url(model) else "transformers")
+        find_engine(self.engine_name)  # an unknown name should fail before anything slow
+        _check_engine_settings(settings, self.engine_name)
+        self.source = _resolve(model, settings, self.engine_name)
+        check_engine_args(self.engine_name, self.source, **settings.engine_args)
+        self._tasks: list[Task] = []
+        self._engine: Engine | None = None
+        self._context = 0
+
+    def load_task(self, name: str, **arguments: Any) -> Task:
+        self._tasks.append(load_task(name, **arguments))
+        return self._tasks[-1]
+
+    def prepare(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[SamplingJob]:
+        """Check everything, then open or create the pool of each task. All tasks get the same max_new_tokens."""
+        settings = self.settings
+        chosen = [(task, _chosen(task, settings.limit, settings.ids), _folder(path)) for task, path in tasks]
+        prepared = [
+            prepare_prompts(problems, self.source.tokenizer, settings.template, settings.template_args)
+            for _, problems, _ in chosen
+        ]
+        sampling = self._sampling(max(prompts.longest for prompts in prepared))
+        return [
+            SamplingJob(
+                task,
+                self._open(task, problems, folder, prompts.template, sampling),
+                prompts.prompts,
+                prompts.words,
+                sampling,
+            )
+            for (task, problems, folder), prompts in zip(chosen, prepared, strict=True)
+        ]
+
+    def run(self, job: SamplingJob, *, progress: bool = True) -> Totals | None:
+        """Sample what the pool lacks; None if it lacks nothing."""
+        if job.is_done:
+            return None
+        if self._engine is None:
+            self._engine = self._load_engine()
+        return draw(
+            job.pool,
+            job.task,
+            self._engine,
+            job.prompts,
+            job.sampling,
+            save_every=self.settings.save_every,
+            failures=Failures(limit=self.settings.max_verifier_failures),
+            show=progress,
+        )
+
+    def close(self) -> None:
+        for owner in (self._engine, *self._tasks):
+            close = getattr(owner, "close", None)  # tasks with worker processes have one
+            if close is not None:
+                close()
+
+    def _sampling(self, longest: int) -> Sampling:
+        asked, context = self.settings.max_new_tokens, self.source.context
+        if not longest and asked is None:
+            raise ConfigError(
+                "the length of the prompts is known only with a tokenizer: give tokenizer, or give max_new_tokens"
+            )
+        room = MAX_NEW_TOKENS if context is None else context - longest
+        length = min(MAX_NEW_TOKENS, room) if asked is None else asked
+        if length > room:
+            raise ConfigError(
+                f"the longest prompt has {longest} tokens, which leaves {room} of the model's {context} for a "
+                f"completion, but max_new_tokens is {length}"
+            )
+        self._context = longest + length
+        return self.settings.sampling_for(length)
+
+    def _open(self, task: Task, problems: list[Problem], folder: Path, template: str, sampling: Sampling) -> Pool:
+        source = self.source
+        spec = PoolSpec(
+            task=task.name,
+            task_version=task.version,
+            problems=problems_fingerprint(problems),
+            template=template,
+            model=source.name,
+            revision=source.revision,
+            weights=source.weights,
+            **{**asdict(sampling), "stop": (*sampling.stop, *source.extra_end_tokens)},
+            seed=self.settings.seed,
+            k=self.settings.k,
+            plan=Plan(successes=self.settings.successes),
+            engine=self.engine_name,
+            dtype=source.dtype,
+            versions=library_versions(),
+        )
+        return Pool.open_or_create(folder, spec, problems, [task.correct_answers(problem) for problem in problems])
+
+    def _load_engine(self) -> Engine:
+        settings = self.settings
+        if settings.ray is None:
+            return load_engine(self.engine_name, self.source, context=self._context, **settings.engine_args)
+        from offleash.eval.engines.cluster.ray_engine import RayEngine
+
+        return RayEngine(
+            self.engine_name,
+            self.source,
+            context=self._context,
+            address=settings.ray,
+            workers=settings.ray_workers,
+            **settings.engine_args,
+        )
+
+
+def _check_engine_settings(settings: SampleSettings, engine_name: str) -> None:
+    served = engine_name == "openai"
+    if settings.served_model is not None and not served:
+        raise ConfigError(f"served_model is for a server, which engine {engine_name!r} is not: leave it out")
+    if settings.revision is not None and served:
+        raise ConfigError("revision is for a model from the hub: a server decides what it serves")
+    if settings.ray is None:
+        return
+    if served:
+        raise ConfigError("ray is for engines that load a model: a server is sampled without it")
+    from offleash.eval.engines.cluster.ray_engine import import_ray
+
+    import_ray()
+
+
+def _resolve(model: str, settings: SampleSettings, engine_name: str) -> ModelSource:
+    if engine_name == "openai":
+        if not is_url(model):
+            raise ConfigError(f"the openai engine needs a server's URL as the model, got {model!r}")
+        from offleash.eval.engines.openai_engine import served_model
+
+        return served_model(model, settings.served_model, settings.tokenizer, settings.end_tokens)
+    if is_url(model):
+        raise ConfigError(f"model {model} is a server: sample it with engine openai")
+    return resolve_model(
+        model,
+        revision=settings.revision,
+        tokenizer=settings.tokenizer,
+        dtype=settings.dtype,
+        end_tokens=settings.end_tokens,
+    )
+
+
+def _folder(path: str | Path) -> Path:
+    if not str(path).strip():
+        raise ConfigError(f"a pool needs a folder, got {path!r}")
+    return Path(path)
+
+
+def _chosen(task: Task, limit: int | None, ids: Sequence[str] | None) -> list[Problem]:
+    """Those with the ids asked for, in the task's order, and of these the first `limit`."""
+    problems = task.problems
+    if ids:
+        wanted = set(ids)
+        if unknown := wanted - {problem.id for problem in problems}:
+            raise ConfigError(f"the task has no problem {sorted(unknown)[0]!r}; its ids look like {problems[0].id!r}")
+        problems = [problem for problem in problems if problem.id in wanted]
+    return list(problems[:limit])
