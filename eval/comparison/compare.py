@@ -65,6 +65,16 @@ def compare(
     Raises:
         PoolError: there is no such pool, or the pools cannot be compared; the message names the settings that differ.
         ConfigError: an argument is out of range, or there is no policy.
+
+    >>> from offleash.eval import Sampling, compare, load_task, sample_pool
+    >>> task = load_task("countdown", split="probe", n=4)
+    >>> settings = {"k": 8, "sampling": Sampling(max_new_tokens=20), "progress": False}
+    >>> base = sample_pool("lab", task, "pools/base", **settings)
+    >>> policy = sample_pool("lab", task, "pools/policy", seed=1, **settings)
+    >>> comparison = compare(base, policy, resamples=200)
+    >>> overall = comparison.policies[0].overall
+    >>> overall.problems, overall.k_max, sorted(overall.units.any_hit.estimates)[:4]
+    (4, 8, ['expanded', 'ndr', 'nscr', 'out'])
     """
     settings, tell = Settings(confidence, resamples, seed, examples), note or _silent
     if resamples < 1 or examples < 0 or seed < 0:

@@ -17,7 +17,15 @@ Ints = NDArray[np.int64]
 
 
 def answer_entropy(counts_a: ArrayLike) -> float:
-    """Plug-in entropy of one problem's answer classes, in nats: the paper's. NaN without samples."""
+    """Plug-in entropy of one problem's answer classes, in nats: the paper's number. NaN without samples.
+
+    Args:
+        counts_a: samples of each answer class; "no answer" is a class as well.
+
+    >>> from offleash.eval import answer_entropy
+    >>> round(answer_entropy([4, 4]), 3), answer_entropy([8])
+    (0.693, 0.0)
+    """
     counts = _seen(counts_a)
     if counts.size == 0:
         return float("nan")

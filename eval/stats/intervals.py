@@ -21,7 +21,13 @@ _BLOCK = 4_000_000  # weights held in memory at once
 
 
 class Estimate(NamedTuple):
-    """A number that is never reported without its interval and sample size."""
+    """A number that is never reported without its interval and sample size.
+
+    >>> from offleash.eval import Estimate
+    >>> accuracy = Estimate(value=0.62, low=0.55, high=0.69, n=200)
+    >>> accuracy.low <= accuracy.value <= accuracy.high, accuracy.n
+    (True, 200)
+    """
 
     value: float
     low: float

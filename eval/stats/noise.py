@@ -63,8 +63,19 @@ def noise_test(
 ) -> NoiseTest:
     """Observed Shrunk and Expanded against their exact null distributions.
 
-    `problem_u` is the problem each unit belongs to (default: each its own). A problem's samples that are on none of its
-    units are other answers: units may be left out without making the rest any less exact.
+    Args:
+        base_hits_u: how many of the base's samples hit each unit.
+        policy_hits_u: the same for the policy, over the same units.
+        n_base_u: the base's samples of each unit's problem, or one number for all.
+        n_policy_u: the same for the policy.
+        problem_u: the problem each unit belongs to (default: each its own). Samples that hit none of a problem's units
+            are other answers: units may be left out without making the rest any less exact.
+        threshold: hits from which a unit is in support.
+
+    >>> from offleash.eval import noise_test
+    >>> test = noise_test([1, 1, 30, 8], [0, 2, 25, 0], 64, 64)
+    >>> test.shrunk.observed, round(test.shrunk.expected, 2), round(test.shrunk.p, 4)
+    (2, 0.63, 0.0626)
     """
     base, policy, n_base, n_policy = _checked(base_hits_u, policy_hits_u, n_base_u, n_policy_u, threshold)
     problem = check_problems(problem_u, base.size)

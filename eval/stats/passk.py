@@ -42,7 +42,17 @@ def budgets(n: int) -> list[int]:
 
 
 def pass_at_k(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> Floats:
-    """Unbiased pass@k of each problem at each budget: [p, k]. NaN where k > n."""
+    """Unbiased pass@k of each problem at each budget: an array [problems, ks]. NaN where k > n.
+
+    Args:
+        correct_p: correct samples of each problem.
+        n_p: samples of each problem, or one number for all.
+        ks: the budgets.
+
+    >>> from offleash.eval import pass_at_k
+    >>> pass_at_k([0, 1, 4], 8, [1, 4, 8]).round(3).tolist()
+    [[0.0, 0.0, 0.0], [0.125, 0.5, 1.0], [0.5, 0.986, 1.0]]
+    """
     correct, n, budget = _pool(correct_p, n_p, ks)
     return np.where(budget > n[:, None], np.nan, 1 - all_fail(correct, n, budget))
 

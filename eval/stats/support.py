@@ -93,7 +93,20 @@ def metrics(counts_x4: ArrayLike) -> dict[str, Floats]:
 
 
 def dynamics(base_hits_u: ArrayLike, policy_hits_u: ArrayLike, threshold: int = 1) -> Dynamics:
-    """The 2x2 table of units from their hits in the two pools; in support means at least `threshold` hits."""
+    """The 2x2 table of units from their hits in the two pools.
+
+    Args:
+        base_hits_u: how many of the base's samples hit each unit.
+        policy_hits_u: the same for the policy, over the same units.
+        threshold: hits from which a unit is in support.
+
+    >>> from offleash.eval import dynamics
+    >>> table = dynamics([9, 3, 0, 0, 5], [12, 0, 2, 0, 1])
+    >>> table
+    Dynamics(preserved=2, shrunk=1, expanded=1, out=1)
+    >>> round(table.srr, 3), table.nscr
+    (0.667, 0.0)
+    """
     base, policy = check_hits(base_hits_u, policy_hits_u)
     if threshold < 1:
         raise ConfigError(f"threshold must be at least 1 hit, got {threshold}")
