@@ -1,4 +1,4 @@
-"""Nothing that trains may see a probe problem: support on problems that were trained on says nothing."""
+"""Training must not see a probe problem: support on problems that were trained on is meaningless."""
 
 import json
 from collections import Counter
@@ -9,36 +9,36 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Messages, Part, Task, chat_text, prompt_key
 
 
-def refuse_overlap(dataset: Any, task: Task) -> None:
+def check_dataset_contamination(dataset: Any, task: Task) -> None:
     """Raise ConfigError if a probe problem is among the dataset's prompts."""
     if "prompt" not in (getattr(dataset, "column_names", None) or []) or not hasattr(dataset, "__len__"):
         print(
-            "offleash: WARNING: a streamed dataset cannot be searched for probe problems; make sure it has none of them"
+            "offleash: WARNING: a streaming dataset cannot be searched for probe problems: make sure it contains none"
         )
         return
-    refuse_shared(dataset["prompt"], task)
+    check_contamination(dataset["prompt"], task)
 
 
-def refuse_shared(prompts: Iterable[str | list[dict[str, Any]]], task: Task) -> None:
-    """Raise ConfigError if a probe problem is among the prompts, under whatever system message and however spaced.
+def check_contamination(prompts: Iterable[str | list[dict[str, Any]]], task: Task) -> None:
+    """Raise ConfigError if a probe problem is among the prompts; system messages and white space are ignored.
 
-    Ids are not compared: two files may number their rows alike.
+    Ids are not compared: two files may use the same row numbers.
     """
     prompts = list(prompts)
-    whole, asked = set(map(prompt_key, prompts)), set(map(_question, prompts))
-    # What is said last in several probe problems ("Continue.") names none of them.
+    keys, questions = set(map(prompt_key, prompts)), set(map(_question, prompts))
+    # A last message that several probe problems share ("Continue.") identifies none of them.
     contexts = Counter(_question(prompt) for prompt in {prompt_key(p.prompt): p.prompt for p in task.problems}.values())
-    both = [
+    shared = [
         problem.id
         for problem in task.problems
-        if prompt_key(problem.prompt) in whole
-        or (contexts[question := _question(problem.prompt)] == 1 and question in asked)
+        if prompt_key(problem.prompt) in keys
+        or (contexts[question := _question(problem.prompt)] == 1 and question in questions)
     ]
-    if both:
+    if shared:
         raise ConfigError(
-            f"{len(both)} of {len(task.problems)} probe problems are among the training problems ({', '.join(both[:3])}"
-            f"{', ...' if len(both) > 3 else ''}): support on problems that were trained on says nothing. "
-            "Take the probe problems from another split"
+            f"{len(shared)} of {len(task.problems)} probe problems are among the training problems "
+            f"({', '.join(shared[:3])}{', ...' if len(shared) > 3 else ''}): support on problems that were trained on is "
+            "meaningless. Take the probe problems from another split"
         )
 
 

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
-from offleash.callbacks.contamination import refuse_overlap
+from offleash.callbacks.contamination import check_dataset_contamination
 from offleash.callbacks.metrics import pass_curve, sample_metrics, sampled, support_metrics
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
@@ -68,7 +68,7 @@ class SupportCallback(TrainerCallback):
     ) -> None:
         if min(k, every, score_k, batch_size) < 1:
             raise ConfigError("k, every, score_k and batch_size of SupportCallback must be at least 1")
-        refuse_overlap(trainer.train_dataset, task)
+        check_dataset_contamination(trainer.train_dataset, task)
         self.trainer, self.task = trainer, task
         self.k, self.every, self.seed, self.batch_size = k, every, seed, batch_size
         self.sampling = as_trained(trainer, temperature, top_p, max_new_tokens)

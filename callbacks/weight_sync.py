@@ -1,24 +1,33 @@
-"""ServedWeights: vLLM must draw from the weights that are in training.
+"""WeightSyncCheck: vLLM must sample from the weights in training, and a server that died must not hang the run.
 
-TRL copies the weights into the engine before it draws. An engine that missed a copy, or took half of one (tied
+TRL copies the weights into the engine before it generates. An engine that missed a copy, or got only part of one (tied
 embeddings, packed layers), still writes plausible text, and the run learns from another model's samples. So before the
-first draw at each step, be it for training, monitor or base, the engine and the trainer score the same tokens, and a
-mismatch stops the run. The tokens are the ends of prompts, with golds behind them: what a chat template puts first
-hardly moves in training. Read against trl 1.16 and vLLM 0.31.
+first generation at each step, be it for training, monitor or base, engine and trainer score the same tokens, and a
+mismatch stops the run. The tokens are the ends of prompts followed by gold answers: the beginning of a chat template
+hardly changes in training. Read against trl 1.16 and vLLM 0.31.
 
-With sleep mode the engine drops its weights after every draw and TRL copies them again in the next: then each draw is
-checked, after the copy. vLLM ignores sleep mode on a CPU, so this was never run there with a real engine.
+With sleep mode the engine drops its weights after each generation and TRL copies them again before the next: then every
+generation is checked, after the copy. vLLM ignores sleep mode on CPUs, so no test runs it with a real engine.
+
+TRL waits for vLLM's server without a timeout, since a batch of rollouts may take an hour. But a server whose engine was
+killed shuts down only after its open requests, which are never answered. So while a request is pending the server's
+health is checked, and after three failed checks the request raises.
 """
 
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from functools import partial
+from threading import Thread
 from typing import Any, NamedTuple
 
+import httpx
 import numpy as np
 import numpy.typing as npt
 import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from offleash.callbacks.live_server import watch_server
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import (
     before_generate,
@@ -28,33 +37,37 @@ from offleash.callbacks.policy.trl_seam import (
     takes_images,
     text_tokenizer,
     tokenize_prompts,
+    wrap_requests,
 )
 from offleash.callbacks.tags import SERVED_DIFFERENCE
 from offleash.callbacks.trackers import Trackers
-from offleash.eval.errors import EngineError
+from offleash.eval.errors import EngineError, first_line
 from offleash.eval.images import without_images
 from offleash.eval.problem import Task
 
 PROMPTS, TOKENS = 4, 48
-"""Sequences to score, and how many tokens of a prompt's end and of a gold's beginning make one."""
+"""Sequences to score, and how many tokens of a prompt's end and of a gold answer's beginning each has."""
 STILL = 0.1
+"""An engine that moved by less than this fraction of the trainer's movement did not follow it."""
+HEALTH_SECONDS, HEALTH_CHECKS = 10.0, 3
+"""Time between health checks of a server with a pending request, and how many in a row may fail."""
 
 
 class Noise(NamedTuple):
-    """What rounding does to log-probabilities, as means of absolute differences in nats."""
+    """Effect of rounding on log-probabilities: mean absolute differences in nats."""
 
     between: float
-    """More than this between trainer and engine is not rounding."""
+    """The largest difference between trainer and engine that rounding explains."""
     seen: float
-    """A trainer that moved by more than this moves an engine that follows it."""
+    """If the trainer moved by more than this, an engine that follows it has visibly moved too."""
 
 
 NOISE = {"float32": Noise(1e-3, 1e-5), "float16": Noise(0.05, 2e-3), "bfloat16": Noise(0.3, 0.02)}
-"""Two bfloat16 engines differ by a few hundredths where a token is uncertain; other weights, by whole nats."""
+"""Two bfloat16 engines differ by a few hundredths on uncertain tokens; different weights differ by nats."""
 
 
 class Scores(NamedTuple):
-    """Log-probabilities of the same tokens under what the trainer and the engine hold."""
+    """Log-probabilities of the same tokens under the trainer's and the engine's weights."""
 
     trainer_t: npt.NDArray[np.float64]
     engine_t: npt.NDArray[np.float64]
@@ -74,15 +87,13 @@ class Moved(NamedTuple):
 
 
 def find_fault(now: Scores, moved_at: Scores | None, noise: Noise) -> str | None:
-    """What is wrong with the engine's weights; None if nothing is. `moved_at`: the scores when the engine last moved.
+    """What is wrong with the engine's weights, None if nothing is. `moved_at`: the scores when the engine last moved.
 
-    Against garbage the two are compared with each other. One small step changes less than rounding does, so against
-    stale weights each is compared with itself: a trainer that moves away from an engine standing still.
+    Comparing trainer and engine detects corrupt weights. One small step changes less than rounding does, so stale
+    weights are detected by comparing each with its own past: the trainer moves and the engine does not.
     """
     if not now.difference <= noise.between:  # also if it is NaN
-        return (
-            f"log-probabilities differ by {now.difference:.3g} on average, and rounding gives less than {noise.between}"
-        )
+        return f"log-probabilities differ by {now.difference:.3g} on average; rounding explains at most {noise.between}"
     if moved_at is None:
         return None
     moved = now.moved_from(moved_at)
@@ -99,20 +110,25 @@ def served_moved(now: Scores, moved_at: Scores | None) -> bool:
     return moved.engine >= STILL * moved.trainer
 
 
-class ServedWeights(TrainerCallback):
-    """Checks the engine from its construction on. Add it before the callbacks that draw.
+class WeightSyncCheck(TrainerCallback):
+    """Compares vLLM's weights with the trainer's before the first generation at each step; a mismatch raises.
+
+    Active from construction on. Add it before the callbacks that sample.
 
     Args:
         trainer: a `trl.GRPOTrainer` with `use_vllm`, colocated or served, after its construction.
-        task: what it trains on, by the `problem_id` of its dataset; without it prompts are scored without golds.
+        task: the training problems, whose ids are the dataset's `problem_id`; without it prompts are scored without
+            gold answers.
     """
 
     def __init__(self, trainer: PolicyTrainer, task: Task | None = None) -> None:
         self.trainer = trainer
         self.trackers = Trackers(trainer)
-        self.ids = _sequences(trainer, task)
+        self.ids = scored_sequences(trainer, task)
         if takes_images(trainer):
-            trainer.accelerator.print("offleash: vLLM's weights are checked on text: a vision tower is not compared")
+            trainer.accelerator.print(
+                "offleash: vLLM's weights are checked on text only: the vision tower is not compared"
+            )
         self.differences: list[float] = []
         self._noise: Noise | None = None
         self._moved_at: Scores | None = None
@@ -132,10 +148,10 @@ class ServedWeights(TrainerCallback):
         # The Trainer also logs at the end of a run (train_runtime, ...), when there is nothing new.
         if self.differences and logs and "reward" in logs:
             self.trackers.scalars({SERVED_DIFFERENCE.tag: max(self.differences)}, state.global_step)
-            del self.differences[:-1]  # what was checked for the monitor stands for the rollouts that follow
+            del self.differences[:-1]  # a check made for the monitor also covers the rollouts that follow
 
     def _check_once(self, copied: bool) -> None:
-        """At each step, for each model; and whenever an engine in sleep mode got its weights again."""
+        """Per step and model; and whenever an engine in sleep mode got its weights again."""
         held = (self.trainer.state.global_step, id(self.trainer.model))
         if copied or held != self._checked:
             self.check()
@@ -155,7 +171,7 @@ class ServedWeights(TrainerCallback):
             if fault is not None:
                 raise EngineError(
                     f"vLLM does not serve the weights in training (step {self.trainer.state.global_step}, process "
-                    f"{rank}): {fault}. The weight sync of this trl and vLLM fails for this model: try "
+                    f"{rank}): {fault}. The weight sync of these versions of trl and vLLM fails for this model: try "
                     "vllm_model_impl: transformers, or use_vllm: false"
                 )
 
@@ -183,10 +199,10 @@ class ServedWeights(TrainerCallback):
         return self._noise
 
 
-def _sequences(trainer: PolicyTrainer, task: Task | None) -> list[list[int]]:
-    """Per prompt, its last tokens and the first of its gold; no longer than a rollout, which the engine takes."""
+def scored_sequences(trainer: PolicyTrainer, task: Task | None) -> list[list[int]]:
+    """For each prompt its last tokens and the first of its gold answer; no longer than a rollout, so they fit."""
     rows = trainer.train_dataset[:PROMPTS]
-    # Of prompts with images the text alone is compared.
+    # Only the text of prompts with images is compared.
     texts = [without_images(prompt) for prompt in rows["prompt"]] if takes_images(trainer) else rows["prompt"]
     prompts = tokenize_prompts(trainer, texts).ids
     problems = {problem.id: problem for problem in task.problems} if task is not None else {}
@@ -201,3 +217,47 @@ def _sequences(trainer: PolicyTrainer, task: Task | None) -> list[list[int]]:
         gold = text_tokenizer(trainer)(text=text, add_special_tokens=False)["input_ids"]
         found.append([*prompt[-TOKENS:], *gold[:length]])
     return found
+
+
+def watch_server(trainer: PolicyTrainer, every: float = HEALTH_SECONDS) -> None:
+    """Make pending requests to vLLM's server raise EngineError once the server is gone."""
+    wrap_requests(trainer, partial(_answer, every))
+
+
+def _answer(every: float, server: str, request: Callable[[], Any]) -> Any:
+    answer, failed = _in_thread(request), 0
+    while failed < HEALTH_CHECKS:
+        try:
+            return answer.result(every)
+        except NotYet:
+            failed = 0 if _is_healthy(server) else failed + 1
+        except OSError as error:  # requests' exceptions are OSErrors
+            raise _gone(server, first_line(error)) from error
+    raise _gone(server, f"and failed its health check {HEALTH_CHECKS} times")
+
+
+def _in_thread(call: Callable[[], Any]) -> Future[Any]:
+    """The result of a call in a daemon thread, which does not delay the interpreter's exit."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:  # raised again by result()
+            future.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    return future
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=10).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _gone(url: str, why: str) -> EngineError:
+    return EngineError(
+        f"the vLLM server at {url} does not answer ({why}): restart it, then continue this run with --resume"
+    )

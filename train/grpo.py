@@ -13,11 +13,11 @@ from transformers.utils.logging import disable_progress_bar
 from trl import get_peft_config, get_quantization_config
 
 from offleash.callbacks import RolloutCallback, SupportCallback, SupportGuard
-from offleash.callbacks.contamination import refuse_overlap
+from offleash.callbacks.contamination import check_dataset_contamination
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trl_seam import save_model, set_device, shut_down_engine, text_tokenizer
 from offleash.callbacks.summary import HISTORY, run_summary
-from offleash.callbacks.weight_sync import ServedWeights
+from offleash.callbacks.weight_sync import WeightSyncCheck
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.images import as_parts
 from offleash.eval.problem import Task
@@ -158,7 +158,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     if pictured:
         check_takes_images(explorers)
     dataset = training_dataset(train_task, pictured)
-    refuse_overlap(dataset, probe_task)
+    check_dataset_contamination(dataset, probe_task)
     check_aligned_saves(recipe)
     check_synced_reference(training)
     processor = load_processor(model, pictured)
@@ -204,7 +204,7 @@ def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, 
     if not recipe.training.disable_tqdm:
         trainer.add_callback(ProgressBar)
     if recipe.training.use_vllm:
-        trainer.add_callback(ServedWeights(trainer, train_task))
+        trainer.add_callback(WeightSyncCheck(trainer, train_task))
     if run.rollout_metrics:
         trainer.add_callback(RolloutCallback(trainer, train_task))
     check_guards_have_monitor(run)

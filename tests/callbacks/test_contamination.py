@@ -3,7 +3,7 @@
 import pytest
 from datasets import Dataset
 
-from offleash.callbacks.contamination import refuse_overlap, refuse_shared
+from offleash.callbacks.contamination import check_contamination, check_dataset_contamination
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
@@ -37,14 +37,14 @@ QUESTION = "What is 2 + 2?\n\nBox it."
 @pytest.mark.parametrize("probe", [QUESTION, user(QUESTION)])
 def test_a_problem_is_found_under_another_system_message_and_spacing(prompt, probe) -> None:
     with pytest.raises(ConfigError, match=r"1 of 2 probe problems are among the training problems \(p0\)"):
-        refuse_overlap(Dataset.from_list([{"prompt": prompt}]), Probe(probe, user("another")))
+        check_dataset_contamination(Dataset.from_list([{"prompt": prompt}]), Probe(probe, user("another")))
 
 
 def test_only_the_question_itself_is_compared() -> None:
     with pytest.raises(ConfigError):
-        refuse_shared([QUESTION], Probe(QUESTION))
-    refuse_shared([user("What is 2 + 3?"), "What is 2+2? Box it."], Probe(QUESTION))
-    refuse_shared([[{"role": "system", "content": QUESTION}, *user("What is 2 + 3?")]], Probe(user(QUESTION)))
+        check_contamination([QUESTION], Probe(QUESTION))
+    check_contamination([user("What is 2 + 3?"), "What is 2+2? Box it."], Probe(QUESTION))
+    check_contamination([[{"role": "system", "content": QUESTION}, *user("What is 2 + 3?")]], Probe(user(QUESTION)))
 
 
 def test_a_last_message_that_several_problems_share_names_none_of_them() -> None:
@@ -52,9 +52,9 @@ def test_a_last_message_that_several_problems_share_names_none_of_them() -> None
         return [*user(story), {"role": "assistant", "content": "I see."}, *user("Continue.")]
 
     probe = Probe(told("one"), told("two"))
-    refuse_shared([told("three")], probe)
+    check_contamination([told("three")], probe)
     with pytest.raises(ConfigError, match="1 of 2"):
-        refuse_shared([told("two")], probe)
+        check_contamination([told("two")], probe)
 
 
 def test_the_same_question_about_another_picture_is_another_problem() -> None:
@@ -62,9 +62,9 @@ def test_the_same_question_about_another_picture_is_another_problem() -> None:
         return user([{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "How many?"}])
 
     dataset = Dataset.from_list([{"prompt": shown("data:a")}])
-    refuse_overlap(dataset, Probe(shown("data:b")))
+    check_dataset_contamination(dataset, Probe(shown("data:b")))
     with pytest.raises(ConfigError, match="1 of 1"):
-        refuse_overlap(dataset, Probe(shown("data:a")))
+        check_dataset_contamination(dataset, Probe(shown("data:a")))
 
 
 def test_files_that_number_their_rows_alike_pass(tmp_path) -> None:
@@ -72,4 +72,4 @@ def test_files_that_number_their_rows_alike_pass(tmp_path) -> None:
         (tmp_path / f"{name}.jsonl").write_text(f'{{"id": 0, "problem": "{question}", "answer": "2"}}\n')
     train, probe = (load_task("aime2024", path=str(tmp_path / f"{name}.jsonl")) for name in ("train", "probe"))
     assert train.problems[0].id == probe.problems[0].id
-    refuse_shared([problem.prompt for problem in train.problems], probe)
+    check_contamination([problem.prompt for problem in train.problems], probe)

@@ -1,17 +1,24 @@
-"""Stale, half-copied and garbage weights are caught at every precision; rounding is not taken for any of them."""
+"""Stale, partially copied and corrupt weights are caught at every precision, and rounding is not mistaken for them.
+
+A request to the server ends: with its answer however long that takes, with an error once the server is gone.
+"""
 
 import copy
 import math
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
 
-from offleash.callbacks.weight_sync import NOISE, Scores, ServedWeights, find_fault, served_moved
+from offleash.callbacks.weight_sync import NOISE, Scores, WeightSyncCheck, find_fault, served_moved, watch_server
 from offleash.eval.errors import EngineError
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
@@ -127,11 +134,11 @@ class Server:
 
 
 @pytest.fixture
-def watched(make_trainer: Any, lab_model: Any) -> tuple[Any, ServedWeights, Server]:
+def watched(make_trainer: Any, lab_model: Any) -> tuple[Any, WeightSyncCheck, Server]:
     trainer = make_trainer()
     server = Server(lab_model[0])
     trainer.vllm_generation = SimpleNamespace(mode="server", vllm_client=server, generate=lambda: "drawn")
-    return trainer, ServedWeights(trainer, TASK), server
+    return trainer, WeightSyncCheck(trainer, TASK), server
 
 
 def step(trainer: Any, size: float = 1e-3) -> None:
@@ -205,7 +212,7 @@ def test_what_is_scored_are_the_ends_of_the_prompts_and_their_golds_one_sequence
     header = "1 2 3 = 6:" * 20  # as a chat template's, the same for all
     trainer.train_dataset = trainer.train_dataset.map(lambda row: {"prompt": header + row["prompt"]})
     trainer.vllm_generation = SimpleNamespace(mode="colocate", generate=None)
-    texts = [trainer.processing_class.decode(ids) for ids in ServedWeights(trainer, TASK).ids]
+    texts = [trainer.processing_class.decode(ids) for ids in WeightSyncCheck(trainer, TASK).ids]
     ends = [problem.prompt + problem.gold for problem in TASK.problems[:4]]
     assert len(texts) == 4
     assert all(text.endswith(end) for text, end in zip(texts, ends, strict=True))
@@ -215,8 +222,8 @@ def test_what_is_scored_are_the_ends_of_the_prompts_and_their_golds_one_sequence
         def gold_completion(self, problem: Problem) -> str:
             return f"1+2{problem.gold}" + "*2" * 100
 
-    ids = ServedWeights(trainer, Written(split="train", n=64)).ids
-    bare = ServedWeights(trainer).ids
+    ids = WeightSyncCheck(trainer, Written(split="train", n=64)).ids
+    bare = WeightSyncCheck(trainer).ids
     for problem, row, prompt in zip(TASK.problems, ids, bare, strict=False):
         assert row[: len(prompt)] == prompt
         assert trainer.processing_class.decode(row[len(prompt) :]).startswith(f"1+2{problem.gold}")
@@ -271,7 +278,7 @@ def test_in_sleep_mode_every_copy_is_checked(
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=dict))
     trainer = make_trainer()
     engine = trainer.vllm_generation = Sleeper(trainer.model, copy.deepcopy(lab_model[0]))
-    callback = ServedWeights(trainer, TASK)
+    callback = WeightSyncCheck(trainer, TASK)
     engine.sync_weights()  # by the trainer, for a new step
     assert [engine.generate() for _ in range(3)] == ["drawn"] * 3
     assert engine.copies == 3
@@ -279,3 +286,90 @@ def test_in_sleep_mode_every_copy_is_checked(
     engine.broken = True
     with pytest.raises(EngineError, match=r"does not serve the weights in training \(step 0, process 0\)"):
         engine.generate()
+
+
+class Web(ThreadingHTTPServer):
+    """Answers a POST when it is let go, and says whether it is well."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.go, self.asked, self.go_at = threading.Event(), 0, 100
+        self.unwell: set[int] = set()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Web
+
+    def do_GET(self) -> None:
+        self.server.asked += 1
+        if self.server.asked == self.server.go_at:
+            self.server.go.set()
+        self.send_response(503 if self.server.asked in self.server.unwell else 200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        self.server.go.wait(30)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    made = Web()
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.go.set()
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture
+def trainer_of(stand_in_trainer: Any) -> Any:
+    return lambda client: stand_in_trainer(vllm_generation=SimpleNamespace(vllm_client=client))
+
+
+@pytest.fixture
+def client(web: Web, trainer_of: Any) -> Any:
+    url = f"http://127.0.0.1:{web.server_address[1]}"
+    made = SimpleNamespace(base_url=url, _post=lambda url, **kwargs: httpx.post(url, timeout=None, **kwargs).text)
+    watch_server(trainer_of(made), every=0.05)
+    return made
+
+
+def test_a_slow_answer_is_waited_for_while_the_server_is_well(web: Web, client: Any) -> None:
+    web.go_at = 5
+    assert client._post(client.base_url, json={}) == "ok"
+    assert web.asked >= 5
+
+
+def test_a_server_that_holds_a_request_and_is_not_well_is_given_up(web: Web, client: Any) -> None:
+    web.unwell = {1, 2, 3}
+    start = time.monotonic()
+    with pytest.raises(EngineError, match=r"does not answer \(and failed its health check 3 times\).*--resume"):
+        client._post(client.base_url, json={})
+    assert web.asked == 3
+    assert time.monotonic() - start < 20
+
+
+def test_a_moment_of_weakness_is_forgiven(web: Web, client: Any) -> None:
+    web.unwell = {1, 2, 4, 5}
+    web.go_at = 6
+    assert client._post(client.base_url, json={}) == "ok"
+
+
+def test_another_error_of_a_request_stays_what_it_is(client: Any, trainer_of: Any) -> None:
+    def refuse(url: str, **kwargs: Any) -> Any:
+        raise RuntimeError("Request failed: 400, prompt too long")
+
+    client._post = refuse
+    watch_server(trainer_of(client))
+    with pytest.raises(RuntimeError, match="prompt too long"):
+        client._post(client.base_url)

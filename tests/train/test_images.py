@@ -31,8 +31,8 @@ from transformers import (
 )
 from transformers.video_processing_utils import BaseVideoProcessor
 
-from offleash.callbacks import weight_sync as served_weights
 from offleash.callbacks.policy.sampler import TrainerSampler, plan_rounds
+from offleash.callbacks.weight_sync import scored_sequences
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.images import has_images, picture_key, with_pictures, without_images
@@ -320,7 +320,7 @@ def test_explorers_see_the_log_probabilities_of_what_was_drawn_before_the_pictur
 
 def test_served_weights_are_compared_on_the_text_of_such_prompts(llava, recipe) -> None:
     trainer = build_trainer(recipe(llava, monitor_every=0))
-    rows = served_weights._sequences(trainer, trainer.verifier.task)
+    rows = scored_sequences(trainer, trainer.verifier.task)
     image, equals = (trainer._tokenizer.convert_tokens_to_ids(token) for token in ("<image>", "="))
     assert rows
     assert all(row[0] == equals and image not in row for row in rows)

@@ -18,7 +18,7 @@ import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import SupportCallback
-from offleash.callbacks.contamination import refuse_shared
+from offleash.callbacks.contamination import check_contamination
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
@@ -48,7 +48,7 @@ def base_solutions(trainer: ExplorerTrainer, problems: Sequence[Problem], k: int
     """The problems that the base solves in k draws, on every rank. Collective; at `step` 0 the policy is the base."""
     folder, batch = Path(trainer.args.output_dir).parent / "base-pools", trainer.args.generation_batch_size
     if (monitor := _monitor(trainer)) is not None:
-        refuse_shared([problem.prompt for problem in problems], monitor.task)
+        check_contamination([problem.prompt for problem in problems], monitor.task)
         folder, batch = monitor.base_pools, monitor.batch_size * trainer.accelerator.num_processes
     task = _Part(trainer.verifier.task, problems)
     rounds = plan_rounds(len(problems), k, k, batch)

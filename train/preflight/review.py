@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from offleash.callbacks.contamination import refuse_shared
+from offleash.callbacks.contamination import check_contamination
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.eval.images import has_images, with_pictures, without_images
 from offleash.eval.problem import Task, chat_text
@@ -124,7 +124,7 @@ def _load_tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None
         for task in (train, probe):
             _check_golds(run.task, task)
         if run.monitor_every:
-            refuse_shared([problem.prompt for problem in train.problems], probe)
+            check_contamination([problem.prompt for problem in train.problems], probe)
     except OffleashError as error:
         problems.append(str(error))
     return train, probe
