@@ -37,7 +37,7 @@ def check_contamination(prompts: Iterable[str | list[dict[str, Any]]], task: Tas
     if shared:
         raise ConfigError(
             f"{len(shared)} of {len(task.problems)} probe problems are among the training problems "
-            f"({', '.join(shared[:3])}{', ...' if len(shared) > 3 else ''}): support on problems that were trained on is "
+            f"({', '.join(shared[:3])}{', ...' if len(shared) > 3 else ''}): support on problems seen in training is "
             "meaningless. Take the probe problems from another split"
         )
 
