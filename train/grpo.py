@@ -99,9 +99,9 @@ def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | No
     if checkpoint and (reason := why_ended(folder, checkpoint, recipe.training)):
         ranks.on_main(lambda: _close(folder, checkpoint, reason, recipe.training))
         return None
-    disable_progress_bar()  # of loading and saving weights
+    disable_progress_bar()  # those of loading and saving weights
     trainer = build_trainer(recipe)
-    check_launch()  # now it is known whether DeepSpeed or FSDP is really there
+    check_launch()  # only now it is known whether DeepSpeed or FSDP is active
     problems = problems_fingerprint(trainer.verifier.task.problems)[:16]
     ranks.on_main(lambda: begin(recipe, folder, checkpoint, problems))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -109,7 +109,7 @@ def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | No
     save_model(trainer, folder / PART)
     trainer.accelerator.wait_for_everyone()
     ranks.on_main(lambda: _finish(folder, recipe.training))
-    # Ranks that leave one by one break each other's connections, and a run that ended well would exit with an abort.
+    # Ranks that exit one by one break each other's connections: a successful run would end with an abort.
     trainer.accelerator.wait_for_everyone()
     if recipe.training.use_vllm and recipe.training.vllm_mode == "colocate":
         # Its process groups are parts of ours: left to the exit, it would not find them any more.
@@ -128,7 +128,7 @@ def _plain_cpu(training: TrainingArguments) -> None:
 
 
 def _finish(folder: Path, training: TrainingArguments) -> None:
-    shutil.rmtree(folder / FINAL, ignore_errors=True)  # of a run that had ended and was trained on
+    shutil.rmtree(folder / FINAL, ignore_errors=True)  # of a finished run that was continued
     (folder / PART).rename(folder / FINAL)
     _publish(folder, training)
 
@@ -140,18 +140,18 @@ def _publish(folder: Path, training: TrainingArguments) -> None:
 
 
 def _close(folder: Path, checkpoint: Path, reason: str, training: TrainingArguments) -> None:
-    """A run that had ended when it was resumed: give it what a kill at the very end may have cost it."""
-    print(f"offleash: {folder} has ended already ({checkpoint.name}: {reason}); nothing to train")
+    """Complete a run that had finished when it was resumed: a kill at the very end may have cost it its final model."""
+    print(f"offleash: {folder} has already finished ({checkpoint.name}: {reason}); nothing to train")
     if not (folder / FINAL).exists():
         export_final(checkpoint, folder / FINAL)
-        print(f"offleash: {folder / FINAL} was missing and is made from {checkpoint.name}")
+        print(f"offleash: {folder / FINAL} was missing and has been exported from {checkpoint.name}")
     _publish(folder, training)
     if (folder / HISTORY).exists():
         print(run_summary(json.loads((folder / HISTORY).read_text()), folder))
 
 
 def build_trainer(recipe: Recipe) -> ExploringTrainer:
-    """The trainer with a verifier as its reward, the explorers and the callbacks that the recipe asks for."""
+    """The trainer of a recipe: the verifier as its reward, explorers and callbacks."""
     run, training, model = recipe
     train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
     pictured, explorers = all_have_images(train_task, probe_task), load_explorers(run.explorers)
@@ -191,8 +191,8 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
 
 
 def training_dataset(task: Task, pictured: bool = False) -> Dataset:
-    """The columns TRL needs: the prompt, and the id by which the reward finds the problem again."""
-    prompts = [as_parts(p.prompt) if pictured else p.prompt for p in task.problems]  # a column is text or parts
+    """The columns TRL needs: the prompt, and the id by which the reward finds the problem."""
+    prompts = [as_parts(p.prompt) if pictured else p.prompt for p in task.problems]  # a column is either text or parts
     ids = [problem.id for problem in task.problems]
     return Dataset.from_list([{"prompt": p, "problem_id": i} for p, i in zip(prompts, ids, strict=True)])
 

@@ -9,11 +9,11 @@ from offleash.train.explorers.metrics import VERIFIER_FAILED
 
 
 class VerifierReward:
-    """TRL calls it with the local rank's completions and every dataset column; `problem_id` names the problem.
+    """TRL calls it with the local rank's completions and every dataset column; `problem_id` identifies the problem.
 
-    A verifier failure (timeout, error) gives None, which TRL leaves out of the group's baseline: it is never "wrong".
-    Too many of them (1 %) end the run with VerifyError: rewards from a broken verifier train nothing good.
-    A completion that does not end in one of `end_token_ids` was cut off at the length limit.
+    A verifier failure (timeout, error) gives None, which TRL leaves out of the group's baseline: it never counts as
+    wrong. Too many of them (1 %) end the run with VerifyError.
+    A completion that does not end in one of `end_token_ids` was truncated at the length limit.
     """
 
     __name__ = "correct"

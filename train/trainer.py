@@ -30,7 +30,7 @@ from offleash.callbacks.policy.trl_seam import (
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
-from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_right
+from offleash.train.explorers.base import Explorer, Rollouts, Tokens, all_correct
 from offleash.train.explorers.checks import check_chain, overrides
 from offleash.train.explorers.metrics import (
     ADVANTAGE_ABS,
@@ -106,7 +106,7 @@ class ExploringTrainer(GRPOTrainer):
         shaped_pg = self._shaped_rewards(rollouts)
         if not torch.equal(shaped_pg.nan_to_num(-1.0), rewards_pg.nan_to_num(-1.0)):
             fresh_pg = normalised(shaped_pg, self.scale_rewards)
-            advantages_pg = torch.where(all_right(rewards_pg), advantages_pg, fresh_pg)
+            advantages_pg = torch.where(all_correct(rewards_pg), advantages_pg, fresh_pg)
         for explorer in self.explorers:
             advantages_pg = explorer.advantages(_copy(rollouts), advantages_pg.clone())
             _require_shape(explorer, "advantages", advantages_pg, rewards_pg.shape)
@@ -380,10 +380,10 @@ def _require_equal_where_all_right(explorer: Explorer, rewards_pg: torch.Tensor,
     failed_pg = rewards_pg.isnan()
     highest_p1 = advantages_pg.masked_fill(failed_pg, -torch.inf).amax(1, keepdim=True)
     lowest_p1 = advantages_pg.masked_fill(failed_pg, torch.inf).amin(1, keepdim=True)
-    if (all_right(rewards_pg) & (highest_p1 - lowest_p1 > 1e-6)).any():
+    if (all_correct(rewards_pg) & (highest_p1 - lowest_p1 > 1e-6)).any():
         raise ConfigError(
             f"explorer {type(explorer).__name__}: advantages must be the same for all rollouts of a group that is all "
-            "right (offleash.train.explorers.all_right finds such groups)"
+            "right (offleash.train.explorers.all_correct finds such groups)"
         )
 
 

@@ -58,7 +58,7 @@ def test_a_finished_run_is_not_trained_further_and_a_used_folder_is_not_overwrit
     before = logged(undisturbed, STEPS)
     ended = launch(undisturbed, max_steps=STEPS, resume="true")
     assert ended.returncode == 0
-    assert "has ended already" in ended.stdout
+    assert "already finished" in ended.stdout
     assert "NSCR" in ended.stdout
     assert last_complete_checkpoint(undisturbed).name == f"checkpoint-{STEPS}"
     shutil.rmtree(undisturbed / "final")
@@ -67,4 +67,4 @@ def test_a_finished_run_is_not_trained_further_and_a_used_folder_is_not_overwrit
     assert logged(undisturbed, STEPS) == before
     refused = launch(undisturbed, max_steps=STEPS)
     assert refused.returncode != 0
-    assert "already holds a run: add --resume" in refused.stderr
+    assert "contains a run: add --resume" in refused.stderr

@@ -1,4 +1,4 @@
-"""The table of explorers by name; one of your own is named by its dotted path, `my_module:MyExplorer`."""
+"""The table of explorers by name; your own is given by its dotted path, `my_module:MyExplorer`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,17 +34,17 @@ EXPLORERS: dict[str, str] = {
 
 
 def find_explorer(name: str) -> Any:
-    """The class of that name or dotted path."""
+    """The class with that name or dotted path."""
     return find("explorer", name, EXPLORERS)
 
 
 def fit_explorer_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers that YAML read as text become numbers; a value of a wrong type is a ConfigError."""
+    """Convert numbers that YAML read as text; raise ConfigError for a value of the wrong type."""
     return fit_arguments("explorer", name, find_explorer(name), arguments)
 
 
 def load_explorers(chosen: Mapping[str, Mapping[str, Any]]) -> "list[Explorer]":
-    """One explorer for each name, with its arguments, in the order in which they act."""
+    """Build the explorers from names and arguments, in the order in which they act."""
     from offleash.train.explorers.checks import check_chain  # torch, which the table of names does without
 
     explorers = [_load(name, arguments) for name, arguments in chosen.items()]
@@ -58,7 +58,6 @@ def _load(name: str, arguments: Mapping[str, Any]) -> "Explorer":
     explorer = build("explorer", name, find_explorer(name), **fit_explorer_arguments(name, arguments))
     if not isinstance(explorer, Explorer):
         raise ConfigError(
-            f"explorer {name!r} gives a {type(explorer).__name__}: it must be a subclass of "
-            "offleash.train.explorers.Explorer"
+            f"explorer {name!r} is a {type(explorer).__name__}: it must be a subclass of offleash.train.Explorer"
         )
     return explorer

@@ -55,7 +55,7 @@ def js(lp: torch.Tensor, lb: torch.Tensor) -> torch.Tensor:
 
 
 def nll(lp: torch.Tensor, lb: torch.Tensor) -> torch.Tensor:
-    """Gradient in lp: -1, whatever the base says."""
+    """Gradient in lp: -1, independent of the base."""
     return -lp
 
 
@@ -75,11 +75,11 @@ class Anchor(Explorer):
     """Args:
     eta: weight of the divergence; 0.01 to 0.05 (forward) and 0.05 to 0.2 (js) in the paper.
     kind: forward, js or nll.
-    weighting: sample (every correct base sample alike) or unit (every distinct correct answer alike).
+    weighting: sample (correct base samples are equally likely) or unit (distinct correct answers are).
     gate: only problems whose base success rate is at most this.
-    problems: how many training problems, the first ones.
-    k: base samples of each.
-    batch: rehearsal samples in a micro-batch, over all ranks; None takes a quarter of the rollouts in it.
+    problems: the number of training problems, taken from the start.
+    k: base samples per problem.
+    batch: rehearsal samples per micro-batch, over all ranks; None takes a quarter of its rollouts.
     """
 
     text_only = True
@@ -114,13 +114,13 @@ class Anchor(Explorer):
         trainer.add_callback(AtBegin(self.prepare))
 
     def prepare(self, step: int) -> None:
-        """Find or draw the base samples to rehearse."""
+        """Load or draw the base samples to rehearse."""
         trainer = self.trainer
         solved = base_solutions(trainer, trainer.verifier.task.problems[: self.problems], self.k, step)
         chosen = [problem for problem in solved if len(problem.completions) / self.k <= self.gate]
         if not chosen:
             raise ConfigError(
-                f"anchor has nothing to rehearse: in {self.k} draws the base solves {len(solved)} of the first "
+                f"anchor has nothing to rehearse: in {self.k} samples the base solves {len(solved)} of the first "
                 f"{self.problems} training problems, none at a rate of at most {self.gate}; raise problems, k or gate"
             )
         self.samples, self.weights = self._rehearsals(chosen), self._weights(chosen)
@@ -150,7 +150,7 @@ class Anchor(Explorer):
         return self.eta * mean / self.trainer.current_gradient_accumulation_steps
 
     def _share(self, step: int) -> tuple[list[Rehearsal], int]:
-        """This rank's part of the micro-batch's rehearsal, and the completion tokens in all parts."""
+        """This rank's part of the micro-batch's rehearsal, and the number of completion tokens in all parts."""
         self.step, self.micro_batch = step, self.micro_batch + 1 if step == self.step else 0
         ranks, rank = self.trainer.accelerator.num_processes, self.trainer.accelerator.process_index
         wanted = self.batch or self.trainer.args.per_device_train_batch_size * ranks // 4

@@ -1,7 +1,7 @@
-"""What an exploration variant may change about GRPO: one small class, every hook optional.
+"""The interface of exploration variants: one small class with hooks into GRPO, all of them optional.
 
     class Rare(Explorer):
-        '''Pays right rollouts a little more in groups that have few of them.'''
+        '''Rewards correct rollouts a little more in groups that have few of them.'''
 
         def __init__(self, weight: float = 0.1) -> None:
             self.weight = weight
@@ -11,18 +11,19 @@
             return advantages_pg + self.weight * rare_p1 * (rollouts.rewards_pg == 1)
 
 In a recipe: `explorer: {"my_module:Rare": {weight: 0.2}}`. As flags: `--explorer my_module:Rare --explorer.weight 0.2`.
-In a comparison: that line of a recipe alone in a file, rare.yaml, and `offleash variants --explorers rare.yaml ...`.
+In a comparison: put that line of the recipe in rare.yaml and run `offleash variants --explorers rare.yaml ...`.
 
-Hooks get the whole generation batch, gathered from all ranks: a rank holds only a part of a group. The true reward
-stays what it is; what a hook adds is logged apart, under `explorer/`. A hook returns a new tensor and never changes in
-place what it was given.
+Hooks receive the full generation batch, gathered from all ranks: a rank holds only part of a group. The true reward is
+never changed; what a hook adds is logged separately, under `explorer/`. A hook returns a new tensor and must not modify
+its arguments in place.
 
-`rewards` or `advantages`? `advantages` for a bonus: it is added at the size that it has. `rewards` for what belongs in
-the group's mean and standard deviation: the result is normalised, and a small bonus may become a large advantage.
+`rewards` or `advantages`? Use `advantages` for a bonus that is added at its own scale. Use `rewards` for what should
+enter the group's mean and standard deviation: the result is normalized, and a small bonus may become a large advantage.
 
-Several explorers act in the order in which they are named. All `rewards` come first; each sees the true ones, and their
-changes add up. They are normalised once. Then come all `advantages`, each on those of the explorer before it, and in
-the loss likewise all `token_advantages`. Extra losses add up. Only one may have a `collect`, and one `traces`.
+Several explorers act in the order in which they are listed. All `rewards` come first; each sees the true rewards, and
+their changes add up. The sum is normalized once. Then come all `advantages`, each applied to the result of the previous
+explorer, and in the loss all `token_advantages` likewise. Extra losses add up. Only one explorer may have a `collect`,
+and only one `traces`.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,13 +60,13 @@ class Rollouts:
     step: int
     problem_ids: tuple[str, ...]
     rewards_pg: torch.Tensor
-    """The verifier's: 1 correct, 0 wrong, NaN where it failed."""
+    """From the verifier: 1 correct, 0 wrong, NaN where it failed."""
     answers_pg: tuple[tuple[str | None, ...], ...]
-    """Normalised; None where a completion has none."""
+    """Normalized; None where a completion has no answer."""
     logps_pg: torch.Tensor | None
     """Mean token log-probability under the policy that drew it. None unless the explorer `needs_logps`."""
     off_policy_pg: torch.Tensor
-    """True where a trace from elsewhere stands in for a rollout."""
+    """True where a trace from another source replaces a rollout."""
 
 
 @dataclass(slots=True)
@@ -94,20 +95,20 @@ class Tokens:
     step: int
     advantages_bt: torch.Tensor
     logps_bt: torch.Tensor
-    """With gradient; of the policy as it is now."""
+    """Of the current policy, with gradient."""
     old_logps_bt: torch.Tensor
-    """Of the policy that drew them: the same, without gradient, at the first update after a rollout."""
+    """Of the policy that drew the rollouts: at the first update after a rollout the same values, without gradient."""
     entropies_bt: torch.Tensor
     mask_bt: torch.Tensor
     off_policy_b: torch.Tensor
     token_mean: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)
-    """A per-token loss averaged as TRL averages its own under the recipe's `loss_type`."""
+    """Reduces a per-token loss the way TRL reduces its own under the recipe's `loss_type`."""
     gather: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)
-    """The values of a one-dimensional tensor on all ranks, one after another; lengths may differ."""
+    """Concatenates a one-dimensional tensor over all ranks; lengths may differ."""
 
 
 Explored = Callable[[list[Any]], tuple[dict[str, Any], Rollouts]]
-"""Draws and scores: this rank's dataset rows -> TRL's batch with the explorers' advantages, all ranks' rollouts."""
+"""Generates and scores: this rank's dataset rows -> TRL's batch with shaped advantages, the rollouts of all ranks."""
 
 
 class Verifier(Protocol):
@@ -140,41 +141,41 @@ class Explorer:
     """
 
     needs_logps: ClassVar[bool] = False
-    """Whether a hook reads `logps_pg`. Without vLLM and with one update per rollout it costs a forward pass."""
+    """Whether a hook reads `logps_pg`. Costs a forward pass without vLLM and with one update per rollout."""
     moves_reference: ClassVar[bool] = False
-    """Whether the KL reference is replaced during training; the monitor then keeps a base of its own."""
+    """Whether the KL reference is replaced during training; the monitor then keeps its own copy of the base."""
     replaces_advantages: ClassVar[bool] = False
-    """Whether `advantages` computes them afresh from the true rewards. Only the first explorer with such a hook may."""
+    """Whether `advantages` recomputes them from the true rewards. Only the first explorer with such a hook may."""
     text_only: ClassVar[bool] = False
-    """Whether it puts batches together itself and knows of no images: refused where prompts hold some."""
+    """Whether it assembles batches itself and does not support images in prompts."""
     trainer: ExplorerTrainer
 
     def check(self, training: GRPOConfig) -> None:
-        """Raise ConfigError for settings under which this would do nothing, or something else."""
+        """Raise ConfigError for settings under which this explorer has no effect or a different one."""
 
     def attach(self, trainer: ExplorerTrainer) -> None:
-        """Once, when the trainer is built."""
+        """Called once, when the trainer is built."""
         self.trainer = trainer
         self.check(trainer.args)
 
     def collect(self, inputs: list[Any], explored: Explored) -> dict[str, Any]:
-        """TRL's generation batch for this rank's dataset rows. `explored` may be called again, with other rows."""
+        """TRL's generation batch for this rank's dataset rows. `explored` may be called repeatedly, with other rows."""
         return explored(inputs)[0]
 
     def traces(self, problem_ids: Sequence[str]) -> list[list[int] | None]:
-        """For each problem the token ids of a trace to stand in for its last rollout, or None."""
+        """For each problem the token ids of a trace that replaces its last rollout, or None."""
         return [None] * len(problem_ids)
 
     def rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """(P, G) rewards that the advantages are computed from, as TRL does; all-right groups keep advantage 0.
+        """(P, G) rewards from which the advantages are computed, as TRL does; all-correct groups keep advantage 0.
 
-        Under `scale_rewards: group` they are divided by the group's standard deviation, in all-wrong groups too: a
+        Under `scale_rewards: group` they are divided by the group's standard deviation, also in all-wrong groups: a
         bonus of 0.01 for one rollout of four becomes an advantage of 1.47.
         """
         return rollouts.rewards_pg
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
-        """(P, G) advantages. In an all-right group they must not differ from rollout to rollout: that is an error."""
+        """(P, G) advantages. They must be the same for all rollouts of an all-correct group."""
         return advantages_pg
 
     def token_advantages(self, tokens: Tokens) -> torch.Tensor:
@@ -186,20 +187,20 @@ class Explorer:
         return None
 
     def after_step(self, step: int) -> None:
-        """After every optimizer step, before a checkpoint of it is written."""
+        """Called after every optimizer step, before its checkpoint is written."""
 
     def metrics(self) -> dict[str, float]:
-        """What to log under `explorer/`, read after every optimizer step."""
+        """Metrics to log under `explorer/`, read after every optimizer step."""
         return {}
 
     def save(self, folder: Path) -> None:
-        """Write what a resume needs into the checkpoint. Called on every rank; only the main one should write:
-        `self.trainer.accelerator.is_main_process`."""
+        """Write the state that a resume needs into the checkpoint. Called on every rank; only the main one should write
+        (`self.trainer.accelerator.is_main_process`)."""
 
     def load(self, folder: Path) -> None:
-        """Read it again. Called on every rank."""
+        """Restore the state. Called on every rank."""
 
 
-def all_right(rewards_pg: torch.Tensor) -> torch.Tensor:
+def all_correct(rewards_pg: torch.Tensor) -> torch.Tensor:
     """(P, 1) True where every rollout that was scored is correct."""
     return ((rewards_pg == 1) | rewards_pg.isnan()).all(1, keepdim=True)

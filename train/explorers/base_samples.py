@@ -32,7 +32,7 @@ from offleash.train.explorers.base import ExplorerTrainer
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A problem and correct completions of it, with their answers."""
+    """A problem with correct completions and their answers."""
 
     problem: Problem
     completions: tuple[str, ...]
@@ -45,7 +45,7 @@ def solved_by(problem: Problem, samples: Sequence[tuple[str, str | None]]) -> So
 
 
 def base_solutions(trainer: ExplorerTrainer, problems: Sequence[Problem], k: int, step: int) -> list[Solved]:
-    """The problems that the base solves in k draws, on every rank. Collective; at `step` 0 the policy is the base."""
+    """The problems that the base solves in k samples, on every rank. Collective; at `step` 0 the policy is the base."""
     folder, batch = Path(trainer.args.output_dir).parent / "base-pools", trainer.args.generation_batch_size
     if (monitor := _monitor(trainer)) is not None:
         check_contamination([problem.prompt for problem in problems], monitor.task)
@@ -87,16 +87,16 @@ def teacher_solutions(task: Task, path: Path) -> list[Solved]:
 
 
 def unit_weights(answers: Sequence[Any]) -> np.ndarray:
-    """A weight for each sample, 1 over how often its answer occurs: every distinct answer weighs the same."""
+    """A weight for each sample such that every distinct answer has the same total weight."""
     counts = Counter(answers)
     weights = np.array([1 / counts[answer] for answer in answers])
     return weights / weights.sum()
 
 
 def completion_ids(trainer: ExplorerTrainer, texts: Sequence[str]) -> list[list[int]]:
-    """The texts as the trainer's tokenizer writes them, with an end token.
+    """Tokenized texts with an end token.
 
-    A pool keeps text: a completion that was drawn in another split into tokens comes back in the tokenizer's own.
+    A pool keeps text: a completion that was sampled in another segmentation comes back in the tokenizer's own.
     """
     if not texts:
         return []
@@ -118,11 +118,11 @@ class AtBegin(TrainerCallback):
 
 
 class _Part:
-    """Some of a task's problems, as a task."""
+    """A task restricted to some of its problems."""
 
     def __init__(self, task: Task, problems: Sequence[Problem]) -> None:
         if not problems:
-            raise ConfigError("there is no training problem to draw base samples of: `problems` must be at least 1")
+            raise ConfigError("no training problems to sample from the base: `problems` must be at least 1")
         self.name, self.version, self.problems, self._task = task.name, task.version, problems, task
 
     def verify(

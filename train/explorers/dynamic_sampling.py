@@ -1,11 +1,11 @@
-"""Dynamic sampling: a step trains on groups that teach something, and draws until it has enough of them.
+"""Dynamic sampling: train only on groups with both correct and wrong rollouts, and generate until there are enough.
 
 Yu et al., DAPO, arXiv 2503.14476, eq. 11: groups with 0 < accuracy < 1 are kept, and the batch is filled with groups of
-further training problems, for at most `max_batches` draws; what is missing then is made up of groups that were drawn.
-A draw costs as much as a whole batch, so a fair comparison is one at equal rollouts: see `budget`.
+other training problems, in at most `max_batches` generation batches; if it is still not full, other groups complete it.
+Every batch costs as much as a regular one, so a fair comparison uses equal numbers of rollouts: see `budget`.
 
-Further problems follow from (seed, step) alone: a resume needs no state for them. Every rank sees the rewards of all,
-so all of them stop drawing together. Under `scale_rewards: batch` the deviation is that of the batch as drawn.
+The additional problems follow from (seed, step) alone: a resume needs no state for them. Every rank sees the rewards of
+all ranks, so all of them stop together. Under `scale_rewards: batch` the deviation is that of the batch as generated.
 """
 
 import json
@@ -45,7 +45,7 @@ FILLS: dict[str, float] = {
 
 
 class DynamicSampling(Explorer):
-    """Args: max_batches drawn in a step; budget, the run ends at so many times the rollouts of max_steps batches."""
+    """Args: max_batches per step; budget, ends the run at this multiple of the rollouts of max_steps batches."""
 
     text_only = True
 
@@ -63,7 +63,7 @@ class DynamicSampling(Explorer):
         rows = training.per_device_train_batch_size * training.steps_per_generation
         if rows % training.num_generations:
             raise ConfigError(
-                f"explorer dynamic_sampling needs whole groups on each process: per_device_train_batch_size x "
+                f"explorer dynamic_sampling needs complete groups on each process: per_device_train_batch_size x "
                 f"steps_per_generation is {rows}, make it a multiple of num_generations ({training.num_generations})"
             )
 
@@ -88,12 +88,12 @@ class DynamicSampling(Explorer):
         return self._trained_on(batches, mixed)
 
     def _is_enough(self, mixed: Sequence[torch.Tensor]) -> bool:
-        """Whether to stop drawing. `mixed`, of each batch, is (ranks, groups of a rank)."""
+        """Whether to stop generating. `mixed`, of each batch, is (ranks, groups of a rank)."""
         full = bool((torch.stack(list(mixed)).sum((0, 2)) >= mixed[0].size(1)).all())
         return full or self._is_spent() or len(mixed) >= self.max_batches
 
     def _further(self, count: int, seen: Collection[str]) -> list[Any] | None:
-        """This rank's rows of another batch, None if the training problems are used up."""
+        """This rank's rows of another batch, None if no training problems are left."""
         trainer = self.trainer
         ranks, generations = trainer.accelerator.num_processes, trainer.num_generations
         # Several batches may be drawn within one step.
@@ -118,7 +118,7 @@ class DynamicSampling(Explorer):
         return output
 
     def after_step(self, step: int) -> None:
-        """End a run whose budget is spent, as a guard does, once its last rollouts have served all their updates."""
+        """End a run whose budget is spent, as a guard does, once all updates on its last rollouts are done."""
         if self._is_spent() and step % updates_per_rollout(self.trainer.args) == 0:
             self.trainer.control.should_save = self.trainer.control.should_training_stop = True
             if self.trainer.accelerator.is_main_process:
@@ -135,7 +135,10 @@ class DynamicSampling(Explorer):
         rule = {"rule": f"budget of {self._most():g} rollouts", "metric": ROLLOUTS.key, "value": self.rollouts}
         record = {**rule, "step": step, "checkpoint": f"checkpoint-{step}"}
         write_atomic(Path(self.trainer.args.output_dir) / STOPPED, json.dumps(record, indent=1).encode())
-        print(f"offleash: stopped at step {step}: the budget is spent, {self.rollouts} rollouts were drawn", flush=True)
+        print(
+            f"offleash: stopped at step {step}: the budget of {self.rollouts} rollouts is spent",
+            flush=True,
+        )
 
     def metrics(self) -> dict[str, float]:
         return {"batches": float(self.batches), "rollouts": float(self.rollouts), "filled": self.filled}
@@ -149,7 +152,7 @@ class DynamicSampling(Explorer):
 
 
 def rollouts(recipe: Mapping[str, Any], steps: int, processes: int) -> int:
-    """Without drawing again: TRL draws a batch for so many micro-steps, and an optimizer step takes some of these."""
+    """Of plain GRPO: TRL generates a batch for a number of micro-batches, of which an optimizer step takes some."""
     micro_batches = recipe["steps_per_generation"] * recipe["num_iterations"]
     batches = -(-steps * recipe["gradient_accumulation_steps"] // micro_batches)
     batch = recipe["per_device_train_batch_size"] * recipe["steps_per_generation"] * processes
@@ -157,12 +160,12 @@ def rollouts(recipe: Mapping[str, Any], steps: int, processes: int) -> int:
 
 
 def is_mixed(rewards_pg: torch.Tensor) -> torch.Tensor:
-    """(P,) True where a group holds right and wrong rollouts; those the verifier failed on do not count."""
+    """(P,) True where a group has correct and wrong rollouts; those on which the verifier failed do not count."""
     return (rewards_pg == 1).any(1) & (rewards_pg == 0).any(1)
 
 
 def choose_groups(mixed: Sequence[torch.Tensor], wanted: int) -> list[list[int]]:
-    """Of each batch the groups to train on: mixed ones in the order drawn, then if need be others in that order."""
+    """The groups of each batch to train on: mixed ones in order of generation, then others in that order."""
     places = [(not good, b, g) for b, mixed_n in enumerate(mixed) for g, good in enumerate(mixed_n.tolist())]
     taken = sorted(places)[:wanted]
     return [sorted(g for _, b, g in taken if b == batch) for batch in range(len(mixed))]
@@ -171,7 +174,7 @@ def choose_groups(mixed: Sequence[torch.Tensor], wanted: int) -> list[list[int]]
 def further_rows(
     problem_ids: Sequence[str], seen: Collection[str], seed: Sequence[int], count: int
 ) -> list[int] | None:
-    """Dataset rows of `count` problems not seen in this step, in an order that the seed decides; None if too few."""
+    """Dataset rows of `count` problems not seen in this step, in random order; None if there are too few."""
     order = np.random.default_rng(list(seed)).permutation(len(problem_ids))
     rows = list(islice((int(row) for row in order if problem_ids[int(row)] not in seen), count))
     return rows if len(rows) == count else None
@@ -182,18 +185,18 @@ def _rows(groups: Sequence[int], generations: int) -> list[int]:
 
 
 def rows_of(batch: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """Those rows of a batch, without the batch's token count, which is not theirs."""
+    """These rows of a batch, without the token count of the whole batch."""
     known = {"prompt_ids", "completion_ids", ITEMS, *FILLS}
     if strange := sorted(set(batch) - known):
         raise ConfigError(
-            f"batches with {', '.join(strange)} cannot be joined: explorer dynamic_sampling works on text only; "
+            f"batches with {', '.join(strange)} cannot be concatenated: explorer dynamic_sampling supports text only; "
             "remove it from the recipe"
         )
     return {key: values[list(rows)] for key, values in batch.items() if key != ITEMS}
 
 
 def joined(parts: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
-    """One after another: prompts padded on the left, all that belongs to completions on the right."""
+    """Concatenate batches: prompts are padded on the left, everything else on the right."""
     fills = {"prompt_ids": pad_token_id, "completion_ids": pad_token_id, **FILLS}
     return {key: _stacked([part[key] for part in parts], fills[key], key in LEFT) for key in parts[0]}
 

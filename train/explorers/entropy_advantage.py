@@ -1,7 +1,7 @@
-"""Entropy-shaped advantage: tokens at which the policy hesitates count for more.
+"""Entropy-shaped advantage: tokens at which the policy is uncertain get more weight.
 
 Cheng et al., arXiv 2506.14758, eq. 3: A_t <- A_t + min(alpha H_t, |A_t| / kappa), H_t without gradient. It
-raises a positive advantage by at most 1 / kappa of it and softens a negative one; where the advantage is 0 it stays 0.
+raises a positive advantage by at most 1 / kappa of its size and weakens a negative one; an advantage of 0 stays 0.
 """
 
 import torch
@@ -11,7 +11,7 @@ from offleash.train.explorers.checks import check_positive
 
 
 class EntropyAdvantage(Explorer):
-    """Args: alpha, the weight of the entropy; kappa, what bounds it."""
+    """Args: alpha, the weight of the entropy; kappa, its bound relative to the advantage."""
 
     def __init__(self, alpha: float = 0.4, kappa: float = 2.0) -> None:
         check_positive("entropy_advantage", alpha=alpha, kappa=kappa)

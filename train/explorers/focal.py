@@ -1,6 +1,6 @@
-"""F-GRPO: problems the policy already solves are pushed less (arXiv 2602.06717).
+"""F-GRPO: problems that the policy already solves get less weight (arXiv 2602.06717).
 
-Every advantage of a group is multiplied by (1 - mu)^gamma, where mu is the share of right rollouts.
+Every advantage of a group is multiplied by (1 - mu)^gamma, where mu is the fraction of correct rollouts.
 """
 
 import torch

@@ -1,9 +1,9 @@
-"""Outcome exploration, UCB form: an answer seldom given to a problem before is worth more.
+"""Outcome exploration, UCB form: an answer rarely given to a problem before gets a higher advantage.
 
 Song et al., arXiv 2509.06941, UCB-Con: b = min(1, 1 / sqrt(N(x, a))) - b0, N counting the answer over all training so
-far; with b0 = 0.5 it turns negative after four. Added to the advantage; 0 in all-right groups and for a completion
-without an answer. The counts are part of a checkpoint. The paper keeps the bonus from
-the tokens of the final answer; here every token of the completion gets it.
+far; with b0 = 0.5 it is negative after four. Added to the advantage; 0 in all-correct groups and for a completion
+without an answer. The counts are part of a checkpoint. The paper excludes the tokens of the final answer from the
+bonus; here every token of the completion gets it.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from offleash.eval.files import write_atomic
-from offleash.train.explorers.base import Explorer, Rollouts, all_right
+from offleash.train.explorers.base import Explorer, Rollouts, all_correct
 from offleash.train.explorers.checks import check_not_negative, check_positive
 
 FILE = "outcome_counts.json"
@@ -33,11 +33,11 @@ class OutcomeUcb(Explorer):
             self._bonus(self.counts.setdefault(problem, Counter()), answers_g)
             for problem, answers_g in zip(rollouts.problem_ids, rollouts.answers_pg, strict=True)
         ]
-        bonus_pg = torch.where(all_right(rollouts.rewards_pg), 0.0, torch.tensor(rows))
+        bonus_pg = torch.where(all_correct(rollouts.rewards_pg), 0.0, torch.tensor(rows))
         return advantages_pg + self.weight * bonus_pg
 
     def _bonus(self, counts: "Counter[str]", answers_g: tuple[str | None, ...]) -> list[float]:
-        """With the group's own rollouts counted, so that an answer given for the first time has N = 1."""
+        """The group's own rollouts are counted, so that an answer given for the first time has N = 1."""
         counts.update(answer for answer in answers_g if answer is not None)
         return [0.0 if a is None else min(1.0, counts[a] ** -0.5) - self.baseline for a in answers_g]
 

@@ -1,11 +1,11 @@
-"""Pass@k training: the advantage of "at least one of k rollouts is right" (Chen et al., arXiv 2508.10751, section 3).
+"""Pass@k training: the advantage of "at least one of k rollouts is correct" (Chen et al., arXiv 2508.10751, section 3).
 
-With c of G rollouts right, R = 1 - C(G-c, k) / C(G, k) is the mean reward of a group of k, s = sqrt(R (1 - R)) its
-standard deviation, and averaging over all such groups that hold a rollout gives
+With c of G rollouts correct, R = 1 - C(G-c, k) / C(G, k) is the mean reward of a group of k, s = sqrt(R (1 - R)) its
+standard deviation, and averaging over all such groups that contain a rollout gives
 
-    right: (1 - R) / s        wrong: (1 - R - C(G-c-1, k-1) / C(G-1, k-1)) / s
+    correct: (1 - R) / s        wrong: (1 - R - C(G-c-1, k-1) / C(G-1, k-1)) / s
 
-Once c > G - k every group of k has a right one: the advantage is 0, and a problem that is solved is left alone.
+Once c > G - k every group of k has a correct one: the advantage is 0, and solved problems are no longer trained on.
 """
 
 from math import comb, sqrt
@@ -19,7 +19,7 @@ from offleash.train.explorers.checks import check_group_size
 
 
 def pass_at_k_advantages(right: int, total: int, k: int) -> tuple[float, float]:
-    """The advantage of a right and of a wrong rollout; (0, 0) where all groups of k agree."""
+    """The advantages of a correct and of a wrong rollout; (0, 0) where all groups of k agree."""
     mean = 1 - comb(total - right, k) / comb(total, k)
     spread = sqrt(mean * (1 - mean))
     if spread == 0:
@@ -29,13 +29,13 @@ def pass_at_k_advantages(right: int, total: int, k: int) -> tuple[float, float]:
 
 
 class PassAtK(Explorer):
-    """Args: k, below num_generations: with one group of k there is nothing to average over, and the advantage is 0."""
+    """Args: k, below num_generations: with a single group of k the advantage is 0."""
 
     replaces_advantages = True
 
     def __init__(self, k: int = 4) -> None:
         if k < 1:
-            raise ConfigError(f"explorer pass_at_k: k must be at least 1, got {k}")
+            raise ConfigError(f"k of explorer pass_at_k must be at least 1, got {k}")
         self.k = k
 
     def check(self, training: GRPOConfig) -> None:

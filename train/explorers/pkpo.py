@@ -1,11 +1,11 @@
 """PKPO: unbiased gradient of pass@k, with a leave-one-out baseline (Walder and Karkhanis, arXiv 2505.15201).
 
-A rollout is worth what it adds to the best of k: over the sets of k rollouts that hold it, the best reward less the
-best of the other k - 1, averaged over all sets of k. For rewards 0 and 1 and c right ones of G that is
+The value of a rollout is what it adds to the best of k: over the sets of k rollouts that contain it, the best reward
+minus the best of the other k - 1, averaged over all sets of k. For rewards 0 and 1 with c of G correct that is
 
-    right: (k / G) C(G-c, k-1) / C(G-1, k-1)        wrong: 0
+    correct: (k / G) C(G-c, k-1) / C(G-1, k-1)        wrong: 0
 
-Not divided by a standard deviation: the estimator would lose its unbiasedness.
+Not divided by a standard deviation, which would bias the estimator.
 """
 
 from math import comb
@@ -14,23 +14,23 @@ import torch
 from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers.base import Explorer, Rollouts, all_right
+from offleash.train.explorers.base import Explorer, Rollouts, all_correct
 from offleash.train.explorers.checks import check_group_size, check_positive
 
 
 def pkpo_advantage(right: int, total: int, k: int) -> float:
-    """Of a right rollout; a wrong one has 0."""
+    """The advantage of a correct rollout; that of a wrong one is 0."""
     return k / total * comb(total - right, k - 1) / comb(total - 1, k - 1)
 
 
 class Pkpo(Explorer):
-    """Args: k, at most num_generations. `scale` (ours; the paper's is 1) brings the step size near GRPO's."""
+    """Args: k, at most num_generations. `scale` (not in the paper) brings the step size close to GRPO's."""
 
     replaces_advantages = True
 
     def __init__(self, k: int = 4, scale: float = 1.0) -> None:
         if k < 1:
-            raise ConfigError(f"explorer pkpo: k must be at least 1, got {k}")
+            raise ConfigError(f"k of explorer pkpo must be at least 1, got {k}")
         check_positive("pkpo", scale=scale)
         self.k, self.scale = k, scale
 
@@ -39,7 +39,7 @@ class Pkpo(Explorer):
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         groups_pg = torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])
-        return torch.where(all_right(rollouts.rewards_pg), 0.0, groups_pg)
+        return torch.where(all_correct(rollouts.rewards_pg), 0.0, groups_pg)
 
     def _group(self, rewards_g: torch.Tensor) -> torch.Tensor:
         right, total = int((rewards_g == 1).sum()), int((~rewards_g.isnan()).sum())

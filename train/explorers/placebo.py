@@ -1,19 +1,19 @@
-"""A control: a bonus that knows nothing. A variant that does no better gains from noise, not from its idea.
+"""A control: a random bonus. A variant that does no better than this gains from noise, not from its idea.
 
-Answers get a random number each, the same for equal answers of a problem whenever it comes up in a run, others for
-another `seed` of the training; centred in the group. All-right groups get none, as with the real ones.
+Each answer to a problem gets a random number, the same throughout a run and another one under another training `seed`;
+centered within the group. All-correct groups get none, as with the real bonuses.
 """
 
 import hashlib
 
 import torch
 
-from offleash.train.explorers.base import Explorer, Rollouts, all_right
+from offleash.train.explorers.base import Explorer, Rollouts, all_correct
 from offleash.train.explorers.checks import check_positive
 
 
 class Placebo(Explorer):
-    """Args: weight, the largest bonus before centring; seed, another draw of it, beside the training's own."""
+    """Args: weight, the largest bonus before centering; seed of the bonus, in addition to the training seed."""
 
     def __init__(self, weight: float = 0.2, seed: int = 0) -> None:
         check_positive("placebo", weight=weight)
@@ -26,7 +26,7 @@ class Placebo(Explorer):
         ]
         bonus_pg = torch.tensor(rows)
         bonus_pg = bonus_pg - bonus_pg.mean(1, keepdim=True)
-        return advantages_pg + self.weight * torch.where(all_right(rollouts.rewards_pg), 0.0, bonus_pg)
+        return advantages_pg + self.weight * torch.where(all_correct(rollouts.rewards_pg), 0.0, bonus_pg)
 
     def _number(self, problem: str, answer: str | None) -> float:
         """Uniform on (-1, 1)."""

@@ -1,8 +1,8 @@
-"""Reference reset: the leash is let out by making the policy of now the KL reference and emptying the optimizer.
+"""Reference reset: the current policy becomes the KL reference, and the optimizer state is reset.
 
 Liu et al., ProRL, arXiv 2505.24864, section 2.3.1: a hard reset of reference and optimizer state when progress stalls.
-The paper looks at validation scores; here it is the training reward, because nothing that trains may use the probe
-problems. With `alpha` below 1 and `reset_optimizer: false` it is TRL's `sync_ref_model`, but part of the checkpoints.
+The paper looks at validation scores; here it is the training reward, because training must not use the probe problems.
+With `alpha` below 1 and `reset_optimizer: false` it is TRL's `sync_ref_model`, but saved in checkpoints.
 """
 
 import json
@@ -30,7 +30,7 @@ OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 @dataclass
 class Stall:
-    """Whether a reward has stopped rising: its mean over the last `window` values was no new best for `patience`."""
+    """Whether a reward has stopped rising: the mean of the last `window` values has had no new best for `patience`."""
 
     patience: int
     window: int
@@ -51,14 +51,14 @@ class Stall:
 
 
 class ReferenceReset(Explorer):
-    """Every so many steps, or on a stall.
+    """Resets at a fixed interval, or when the reward stalls.
 
     Args:
         every: steps between resets.
-        patience: instead of `every`, how many generation batches in a row may bring no new best training reward.
-        window: generation batches that the training reward is averaged over.
-        alpha: how much of the policy the new reference has; the rest is the old reference.
-        reset_optimizer: whether the optimizer starts afresh too; the learning rate's schedule goes on either way.
+        patience: instead of `every`, reset after this many generation batches without a new best training reward.
+        window: generation batches over which the training reward is averaged.
+        alpha: weight of the policy in the new reference; the old reference has the rest.
+        reset_optimizer: whether to reset the optimizer as well; the learning rate schedule continues either way.
     """
 
     moves_reference: ClassVar[bool] = True
@@ -87,7 +87,7 @@ class ReferenceReset(Explorer):
         if training.beta == 0:
             problem = "does nothing without a KL reference: set beta above 0"
         elif self.reset_optimizer and training.optim not in OPTIMIZERS:
-            problem = f"can empty only torch's AdamW: set optim: {OPTIMIZERS[0]}, or reset_optimizer: false"
+            problem = f"can reset only torch's AdamW: set optim: {OPTIMIZERS[0]}, or reset_optimizer: false"
         elif every is not None and every % updates:
             problem = f"would reset in the middle of a rollout's {updates} updates: make every a multiple of {updates}"
         elif every is not None and 0 < training.max_steps < every:
@@ -106,7 +106,7 @@ class ReferenceReset(Explorer):
             raise ConfigError(f"explorer reference_reset {problem}")
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
-        """Changes none; the true training reward is read here."""
+        """Unchanged; the true training reward is read here."""
         if self.stall is not None:
             self._rewards.append(rollouts.rewards_pg.nanmean().item())
         return advantages_pg
@@ -128,11 +128,13 @@ class ReferenceReset(Explorer):
         policy = trainer.accelerator.unwrap_model(trainer.model)
         SyncRefModelCallback.sync_target_model(policy, trainer.ref_model, self.alpha)
         if self.reset_optimizer:
-            empty_optimizer(trainer.optimizer)
+            reset_optimizer_state(trainer.optimizer)
         self.resets += 1
         if self.stall is not None:
             self.stall = Stall(self.stall.patience, self.stall.window)
-        trainer.accelerator.print(f"offleash: step {step}: the KL reference is the policy of now (reset {self.resets})")
+        trainer.accelerator.print(
+            f"offleash: step {step}: KL reference set to the current policy (reset {self.resets})"
+        )
 
     def metrics(self) -> dict[str, float]:
         stalled = {} if self.stall is None else {"stalled": float(self.stall.since)}
@@ -141,7 +143,7 @@ class ReferenceReset(Explorer):
     def save(self, folder: Path) -> None:
         is_main = self.trainer.accelerator.is_main_process
         if self.resets:
-            with self._whole_reference() as named:
+            with self._full_reference() as named:
                 if is_main:
                     save_file({name: p.detach().cpu().contiguous() for name, p in named.items()}, folder / WEIGHTS)
         if is_main:
@@ -155,13 +157,13 @@ class ReferenceReset(Explorer):
             self.stall = Stall(**{**state["stall"], "patience": self.stall.patience, "window": self.stall.window})
         if self.resets:
             saved = load_file(folder / WEIGHTS)
-            with self._whole_reference() as named, torch.no_grad():
+            with self._full_reference() as named, torch.no_grad():
                 for name, parameter in named.items():
                     parameter.copy_(saved[name])
 
     @contextmanager
-    def _whole_reference(self) -> Iterator[dict[str, torch.nn.Parameter]]:
-        """The reference's parameters by name; those that ZeRO-3 has sharded are whole inside."""
+    def _full_reference(self) -> Iterator[dict[str, torch.nn.Parameter]]:
+        """The reference's parameters by name, gathered if ZeRO-3 has sharded them."""
         named = dict(self.trainer.accelerator.unwrap_model(self.trainer.ref_model).named_parameters())
         if not any(hasattr(parameter, "ds_id") for parameter in named.values()):
             yield named
@@ -172,11 +174,11 @@ class ReferenceReset(Explorer):
             yield named
 
 
-def empty_optimizer(optimizer: Any) -> None:
-    """As if it had never taken a step. Accelerate and DeepSpeed (0.19) wrap the one that holds the state."""
+def reset_optimizer_state(optimizer: Any) -> None:
+    """Reset to the state before the first step. Accelerate and DeepSpeed (0.19) wrap the optimizer that holds it."""
     while hasattr(optimizer, "optimizer"):
         if getattr(optimizer, "swap_optimizer", False):
-            raise ConfigError("explorer reference_reset cannot empty an optimizer on NVMe: offload it to the CPU")
+            raise ConfigError("explorer reference_reset cannot reset an optimizer on NVMe: offload it to the CPU")
         optimizer = optimizer.optimizer
     for holder in (*optimizer.state.values(), *optimizer.param_groups):
         if "step" in holder and not torch.is_tensor(holder["step"]):

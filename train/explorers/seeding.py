@@ -1,7 +1,7 @@
-"""Seeding: one verified trace from elsewhere stands in for a rollout of each group (LUFFY, arXiv 2504.14945).
+"""Seeding: one verified off-policy trace replaces a rollout of each group (LUFFY, arXiv 2504.14945).
 
-Traces are the base's own rare right answers (`source: base`) or a teacher's, from a file. The trace is rewarded like a
-rollout and is part of its group's mean. Its tokens were not drawn by the policy, so their importance ratio is replaced
+Traces are the base's own rare correct answers (`source: base`) or a teacher's, from a file. The trace is rewarded like
+a rollout and is part of its group's mean. The policy did not sample its tokens, so their importance ratio is replaced
 by f(p) = p / (p + gamma), which learns most from tokens that the policy gives a probability of about gamma:
 
     d/d ln p of -A f(p)  =  -A gamma p / (p + gamma)^2
@@ -50,11 +50,11 @@ def seeded_advantage(advantages: torch.Tensor, logps: torch.Tensor, gamma: float
 
 class Seeding(Explorer):
     """Args:
-    source: base, or a JSONL file of teacher traces with problem_id and completion; wrong ones are left out.
+    source: base, or a JSONL file of teacher traces with problem_id and completion; wrong ones are skipped.
     gamma: of the off-policy weight p / (p + gamma).
-    problems: with source base, how many training problems get base samples: the first ones, the same for every seed;
-        None takes those that this run will visit, which are others for another seed unless it visits them all.
-    k: base samples of each.
+    problems: with source base, the number of training problems to sample, taken from the start, the same for every
+        seed; None takes those that this run will visit, which depend on the seed unless it visits them all.
+    k: base samples per problem.
     """
 
     def __init__(self, source: str = "base", gamma: float = 0.1, problems: int | None = None, k: int = 16) -> None:
@@ -68,7 +68,7 @@ class Seeding(Explorer):
     def check(self, training: GRPOConfig) -> None:
         if updates_per_rollout(training) > 1 or training.importance_sampling_level != "token":
             raise ConfigError(
-                "seeding weighs each token of a trace once: it needs importance_sampling_level token and one update "
+                "seeding weights each token of a trace once: it needs importance_sampling_level token and one update "
                 "per rollout (steps_per_generation = gradient_accumulation_steps, num_iterations = 1)"
             )
 
@@ -77,7 +77,7 @@ class Seeding(Explorer):
         trainer.add_callback(AtBegin(self.prepare))
 
     def prepare(self, step: int) -> None:
-        """Find or draw the traces."""
+        """Load or draw the traces."""
         trainer = self.trainer
         if self.source == "base":
             solved = base_solutions(trainer, self._problems(), self.k, step)
@@ -88,7 +88,7 @@ class Seeding(Explorer):
         choices = {problem.problem.id: self._choice(problem) for problem in solved}
         self.choices = {name: choice for name, choice in choices.items() if choice[0]}
         if not self.choices:
-            raise ConfigError(f"seeding found no right trace of a training problem in {self.source!r}")
+            raise ConfigError(f"seeding found no correct trace of a training problem in {self.source!r}")
         trainer.accelerator.print(f"offleash: seeding: traces of {len(self.choices)} training problems")
 
     def _problems(self) -> Sequence[Problem]:
@@ -96,7 +96,7 @@ class Seeding(Explorer):
         return visited(self.trainer, problems) if self.problems is None else problems[: self.problems]
 
     def _choice(self, solved: Solved) -> tuple[list[list[int]], np.ndarray]:
-        """The traces that fit into a completion, rare answers weighing as much as common ones."""
+        """The traces that fit into a completion; rare answers have the same weight as common ones."""
         limit = self.trainer.max_completion_length
         ids = completion_ids(self.trainer, solved.completions)
         fitting = [(row, answer) for row, answer in zip(ids, solved.answers, strict=True) if len(row) <= limit]
@@ -106,7 +106,7 @@ class Seeding(Explorer):
         return [self._trace(name) for name in problem_ids]
 
     def _trace(self, name: str) -> list[int] | None:
-        """Which one is a function of seed, step and problem."""
+        """The choice is a function of seed, step and problem."""
         if name not in self.choices:
             return None
         rows, weights = self.choices[name]
@@ -128,7 +128,7 @@ class Seeding(Explorer):
 
 
 def visited(trainer: ExplorerTrainer, problems: Sequence[Problem]) -> list[Problem]:
-    """The problems that the run draws rollouts of, in the task's order.
+    """The problems that the run visits, in the task's order.
 
     TRL's sampler shuffles with a generator of its own and repeats a generation batch for every micro-batch made of it.
     """

@@ -1,8 +1,8 @@
-"""Unlikeliness reward: among right rollouts the likely ones are paid less (He et al., arXiv 2506.02355).
+"""Unlikeliness reward: among correct rollouts the likely ones get a lower reward (He et al., arXiv 2506.02355).
 
 r <- r (1 - beta_rank * rank / G), rank 0 for the rollout with the lowest mean token log-probability of the group; the
-advantage follows from these rewards as usual. Groups that are all right keep advantage 0: rank differences alone would
-become a signal of unit variance.
+advantage follows from these rewards as usual. All-correct groups keep advantage 0: otherwise rank differences alone
+would become a signal of unit variance.
 """
 
 import torch
@@ -12,12 +12,12 @@ from offleash.train.explorers.checks import check_fraction
 
 
 def likeliness_ranks(logps_pg: torch.Tensor) -> torch.Tensor:
-    """(P, G) 0 for the least likely of a group; equal ones keep their order."""
+    """(P, G) rank in the group, 0 for the least likely rollout; ties keep their order."""
     return logps_pg.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
 
 
 class Unlikeliness(Explorer):
-    """Args: beta_rank, by how much the likeliest is paid less."""
+    """Args: beta_rank, the reduction of the likeliest rollout's reward."""
 
     needs_logps = True
 

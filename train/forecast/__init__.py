@@ -1,1 +1,1 @@
-"""Memory, hours and money, estimated before anything runs."""
+"""Estimates of memory, time and cost before anything runs."""

@@ -1,9 +1,9 @@
-"""Seconds and money of a run: operations counted per token, and the memory traffic of generating.
+"""The time a run takes: operations per token, and the memory traffic of generation.
 
 A forward pass costs 2 operations per parameter and token, a backward pass twice that (arXiv 2001.08361, section 2.1).
-Generating is bound by reading the weights once per step and the cache once per token, or by arithmetic where that takes
-longer. `EFFICIENCY` and `TRAFFIC` say how much of a device's peak is reached; they are assumptions, stated with every
-estimate.
+Generation is bound by reading the weights once per step and the cache once per token, or by arithmetic where that takes
+longer. `EFFICIENCY` and `TRAFFIC` are the fractions of a device's peak that are reached: assumptions, which are stated
+with every estimate.
 """
 
 from typing import NamedTuple
@@ -13,15 +13,15 @@ from offleash.train.forecast.memory import HALF, cache_bytes
 from offleash.train.forecast.model_size import ModelSize
 
 EFFICIENCY = 0.3
-"""Share of peak arithmetic (MFU) that updates and prefills reach."""
+"""Fraction of peak arithmetic (MFU) reached by updates and prefill."""
 TRAFFIC = 0.5
-"""Share of peak memory bandwidth that generating reaches."""
+"""Fraction of peak memory bandwidth reached by generation."""
 STEP_SECONDS = 0.005
-"""Of one decoding step besides, however small the model: scheduling and launching kernels."""
+"""Overhead of a decoding step, for any model: scheduling and kernel launches."""
 
 
 class Lengths(NamedTuple):
-    """Tokens of a prompt and of a completion: the mean, and the longest that generation waits for."""
+    """Mean tokens of a prompt and of a completion, and the longest completion, for which generation waits."""
 
     prompt: float
     completion: float
@@ -40,7 +40,7 @@ def rollout_seconds(
     efficiency: float = EFFICIENCY,
     weight_bytes: int = HALF,
 ) -> float:
-    """To draw `sequences` on engines of `engine_gpus` each, every one holding `at_once` sequences at most."""
+    """To generate `sequences` on engines of `engine_gpus` GPUs, each of which holds at most `at_once` sequences."""
     engines = gpus / engine_gpus
     each = sequences / engines
     steps = max(lengths.longest, each / at_once * lengths.completion)
@@ -66,9 +66,9 @@ def update_seconds(
     iterations: int = 1,
     efficiency: float = EFFICIENCY,
 ) -> float:
-    """To train on `sequences`: forward 2, backward 4 (2 for an adapter), again forward 2 where activations are redone.
+    """To train on `sequences`: forward 2, backward 4 (2 for an adapter), forward 2 again with activation checkpointing.
 
-    Of each rollout once, not in every iteration: 2 for the reference's log-probabilities, 2 for the policy's old ones.
+    Once per rollout, not per iteration: 2 for the reference's log-probabilities, 2 for the policy's old ones.
     """
     per_token = 2 + (2 if model.adapter else 4) + 2 * checkpointing + (2 * reference + 2 * old) / iterations
     tokens = sequences * (lengths.prompt + lengths.completion)
@@ -78,12 +78,12 @@ def update_seconds(
 def scoring_seconds(
     model: ModelSize, device: Device, gpus: int, sequences: float, lengths: Lengths, efficiency: float = EFFICIENCY
 ) -> float:
-    """To score samples under the policy and under the base: two forward passes."""
+    """To score samples under policy and base: two forward passes."""
     return 4 * model.parameters * sequences * (lengths.prompt + lengths.completion) / (gpus * device.flops * efficiency)
 
 
 def measurements(steps: int, every: int) -> int:
-    """How often the monitor draws: the base, step 0, every `every` steps and the last one. 0 if it is off."""
+    """How often the monitor samples: the base, step 0, every `every` steps and the last one. 0 if it is off."""
     if not every:
         return 0
     return 2 + steps // every + (steps % every > 0)

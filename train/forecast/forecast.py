@@ -1,4 +1,4 @@
-"""A recipe before it runs: the memory each GPU needs, and the tokens, hours and money of training and of monitoring."""
+"""A forecast of a recipe: the memory that each GPU needs, and the time of training and of monitoring."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -31,7 +31,7 @@ from offleash.train.forecast.model_size import ModelSize
 from offleash.train.recipe.config import Recipe
 
 MOMENTS = {"adamw_8bit": 2, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2, "adafactor": 0, "sgd": 0}
-"""Bytes of optimizer state per float32 number; AdamW's 8 for any other."""
+"""Bytes of optimizer state per float32 parameter; 8, as for AdamW, for any other."""
 MONITOR_CACHE = "cache of the monitor's samples"
 
 
@@ -45,11 +45,11 @@ class Machines:
 @dataclass(frozen=True, slots=True)
 class Forecast:
     memory: dict[str, float]
-    """Bytes on each GPU by part, at the moment that needs most."""
+    """Bytes on each GPU by part, at peak."""
     vllm_sequences: float | None
-    """Of the longest kind, at once in each engine; None without vLLM on these GPUs."""
+    """Sequences of full length that fit in each engine at once; None without vLLM on these GPUs."""
     steps: int | None
-    """None if they follow from the number of problems and that is not known."""
+    """None if it follows from the number of problems, which is not known."""
     rollouts: float
     """Per step, over all GPUs."""
     rollout_seconds: float
@@ -79,7 +79,7 @@ class Forecast:
 
 
 def layout_of(recipe: Recipe, machines: Machines, prompt_tokens: int, probes: int | None = None) -> Layout:
-    """What the recipe says about memory. `prompt_tokens` is the longest prompt's length; `probes`, if known, counts."""
+    """The memory settings of a recipe. `prompt_tokens` is the longest prompt, `probes` the number of probe problems."""
     run, training_config, model_config = recipe
     monitored = 0 if training_config.use_vllm or not run.monitor_every else run.monitor_batch_size
     if probes is not None:
@@ -118,9 +118,9 @@ def forecast(
     efficiency: float = EFFICIENCY,
     monitor_lengths: Lengths | None = None,
 ) -> Forecast:
-    """Everything that follows from a recipe, the size of its model and its tasks, and the machines.
+    """The forecast for a recipe, the sizes of its model and tasks, and the machines.
 
-    `problems` and `probes` are None where they are not known; `monitor_lengths` where they differ from training's.
+    `problems` and `probes` are None if not known. `monitor_lengths` are given if they differ from those of training.
     """
     layout, device = layout_of(recipe, machines, longest_prompt, probes), machines.device
     run, config = recipe.run, recipe.training
@@ -169,11 +169,11 @@ def forecast(
 
 
 def _copies_base(recipe: Recipe) -> bool:
-    """Whether `FrozenBase` loads the base: for the monitor's KL or for an anchor, where no fixed reference is it."""
+    """Whether `FrozenBase` loads the base, for the monitor's KL or an anchor, because no fixed reference can serve."""
     run, training_config, model_config = recipe
     try:
         explorers = load_explorers(run.explorers)
-    except OffleashError:  # training refuses them
+    except OffleashError:  # training will report them
         explorers = []
     moves = any(explorer.moves_reference for explorer in explorers)
     if model_config.use_peft or (training_config.beta > 0 and not moves):
@@ -183,7 +183,7 @@ def _copies_base(recipe: Recipe) -> bool:
 
 
 def _measures_kl(recipe: Recipe) -> bool:
-    """As `SupportCallback` decides it: where it samples plainly at the training temperature."""
+    """As in `SupportCallback`: if it samples without truncation at the training temperature."""
     run, config = recipe.run, recipe.training
     top_p = config.top_p if run.monitor_top_p is None else run.monitor_top_p
     plain = is_untruncated(top_p, config.top_k or 0, config.min_p or 0.0, config.repetition_penalty)
@@ -195,14 +195,14 @@ def _measurements(steps: int | None, every: int) -> int | None:
 
 
 def _at_once(layout: Layout, lengths: Lengths, sequences: float | None) -> float:
-    """How many sequences of mean length one engine holds."""
+    """How many sequences of mean length fit in one engine."""
     if sequences is None:
         return max(layout.rollouts, 1) if layout.rollouts else 256
     return max(1.0, sequences * layout.tokens / (lengths.prompt + lengths.completion))
 
 
 def _peak(model: ModelSize, layout: Layout, device: Device) -> dict[str, float]:
-    """The larger of the two moments: an update (vLLM holds its share unless it sleeps), or generating."""
+    """The larger of two phases: the update (vLLM keeps its share unless it sleeps) and generation."""
     held = states(model, layout)
     if device.name != "cpu":
         held["CUDA context"] = CONTEXT_BYTES
@@ -215,7 +215,7 @@ def _peak(model: ModelSize, layout: Layout, device: Device) -> dict[str, float]:
 
 
 def _takes_old_logps(recipe: Recipe) -> bool:
-    """As GRPOTrainer decides it (TRL 1.16): off-policy updates, or vLLM's samples corrected by importance."""
+    """As in GRPOTrainer (TRL 1.16): for off-policy updates, or importance sampling correction of vLLM's samples."""
     config = recipe.training
     off_policy = config.gradient_accumulation_steps % (config.steps_per_generation * config.num_iterations) != 0
     return bool(off_policy or (config.use_vllm and config.vllm_importance_sampling_correction))

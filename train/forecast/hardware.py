@@ -1,4 +1,4 @@
-"""What one device can do: dense bf16 arithmetic, memory and its bandwidth, from the makers' data sheets."""
+"""Devices: dense bf16 throughput, memory and its bandwidth, from the vendors' data sheets."""
 
 import os
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from offleash.eval.errors import ConfigError
 
 GIB = 2**30
 CORE_FLOPS = 1e11
-"""Of one CPU core in float32: two units of 8 multiply-adds a cycle, at 3 GHz."""
+"""One CPU core in float32: two units of 8 multiply-adds per cycle, at 3 GHz."""
 CPU_BANDWIDTH = 2e10
 
 
@@ -43,10 +43,10 @@ GPUS: dict[str, Device] = {
 
 
 def find_device(name: str) -> Device:
-    """By name, in any case; `cpu` is this machine's."""
+    """A device by its case-insensitive name; `cpu` is that of this machine."""
     if name.lower() == "cpu":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return Device("cpu", cores * CORE_FLOPS, psutil.virtual_memory().total, CPU_BANDWIDTH)
     if name.upper() not in GPUS:
-        raise ConfigError(f"no GPU {name!r}; known are {', '.join(GPUS)} and cpu")
+        raise ConfigError(f"no GPU {name!r}; choose one of {', '.join(GPUS)} or cpu")
     return GPUS[name.upper()]

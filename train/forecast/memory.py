@@ -1,8 +1,8 @@
-"""Bytes that a GPU needs, part by part: states, activations, and what generation keeps beside them.
+"""Bytes that a GPU needs, by part: model states, activations, and the cache of generation.
 
 States follow the ZeRO paper (arXiv 1910.02054, section 3): with AdamW and half precision 2 bytes of weights, 2 of
-gradients and 12 of optimizer per trained number, divided over the GPUs stage by stage. Activations are those of layers
-with a fused attention. Estimates are upper ends within some tens of percent, not measurements.
+gradients and 12 of optimizer state per trained parameter, divided over the GPUs stage by stage. Activations assume
+fused attention. The estimates are upper bounds, high by some tens of percent, not measurements.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from offleash.train.forecast.model_size import ModelSize
 Sharding = Literal["none", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 HALF, FULL = 2, 4
 LIVE_PARAMETERS = 10**9
-"""DeepSpeed gathers up to so many numbers at once (stage3_max_live_parameters)."""
+"""The parameters that DeepSpeed gathers at once, at most (stage3_max_live_parameters)."""
 LOGIT_TILE = 4096 * 32768
-"""TRL 1.16 takes log-probabilities in tiles of tokens x vocabulary, never a whole [tokens, vocabulary]."""
+"""TRL 1.16 computes log-probabilities in tiles of tokens x vocabulary, never the full matrix."""
 CONTEXT_BYTES = 1.5 * GIB
 """The CUDA context, kernels and communication buffers of a process."""
 VLLM_RUNTIME_BYTES = 1.5 * GIB
@@ -24,35 +24,35 @@ VLLM_RUNTIME_BYTES = 1.5 * GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What decides memory besides the model. `tokens` is the longest sequence, `weight_bytes` those of a loaded one."""
+    """What determines memory besides the model. `tokens` is the longest sequence, `weight_bytes` per parameter."""
 
     gpus: int
     sharding: Sharding
     half: bool
     weight_bytes: int
     moments_bytes: float
-    """Of the optimizer, per trained number held in float32: 8 for AdamW, 2 for its 8-bit kind."""
+    """Of the optimizer, per trained float32 parameter: 8 for AdamW, 2 for its 8-bit version."""
     reference: bool
     base_copy: bool
-    """Of the frozen base, beside the reference."""
+    """Of the frozen base, in addition to the reference."""
     checkpointing: bool
     micro_batch: int
     tokens: int
     rollouts: int
-    """Generated at once on one GPU, where vLLM does not."""
+    """Generated at once on one GPU without vLLM."""
     monitor_tokens: int
-    """Of all sequences that the monitor generates at once on one GPU, where vLLM does not."""
+    """Of all sequences that the monitor generates at once on one GPU without vLLM."""
     vllm_share: float
-    """Of a GPU's memory; 0 without vLLM beside the trainer."""
+    """Fraction of a GPU's memory; 0 without vLLM on the training GPUs."""
     vllm_gpus: int
     sleeps: bool
 
 
 def states(model: ModelSize, layout: Layout) -> dict[str, float]:
-    """Weights, gradients and optimizer of the policy, and the frozen models beside it, on each GPU.
+    """Weights, gradients and optimizer state of the policy, and the frozen models, on each GPU.
 
-    In mixed precision DeepSpeed keeps half weights and a float32 copy; Accelerate 1.15 makes the trained weights
-    float32 for FSDP, whatever they were loaded in. DDP's buckets are a second copy of the gradients.
+    In mixed precision DeepSpeed keeps half-precision weights and a float32 copy; Accelerate 1.15 casts the trained
+    weights to float32 for FSDP. DDP's buckets are a second copy of the gradients.
     """
     engine = layout.sharding.startswith("zero") and layout.half
     weight = HALF if engine else layout.weight_bytes
@@ -63,7 +63,7 @@ def states(model: ModelSize, layout: Layout) -> dict[str, float]:
     frozen = model.parameters * weight if model.adapter else 0
     copies = HALF if layout.half and not engine and layout.weight_bytes == FULL and layout.sharding == "none" else 0
     buckets = model.trained * trained_weight if layout.sharding == "none" and layout.gpus > 1 else 0
-    whole = 0 if model.adapter else model.parameters * weight / over[0]  # of a second model; an adapter needs none
+    whole = 0 if model.adapter else model.parameters * weight / over[0]  # a second model; an adapter needs none
     return {
         "weights": (frozen + model.trained * trained_weight) / over[0],
         "half-precision copies of weights": model.parameters * copies,
@@ -77,11 +77,11 @@ def states(model: ModelSize, layout: Layout) -> dict[str, float]:
 
 
 def training(model: ModelSize, layout: Layout) -> dict[str, float]:
-    """What an update needs on top of the states."""
+    """What an update needs in addition to the states."""
     width = HALF if layout.half or layout.weight_bytes == HALF else FULL
     tokens = layout.micro_batch * layout.tokens
     layer = width * (4 * model.hidden + 2 * model.query + 2 * model.key_value + 4 * model.intermediate)
-    layer += 2 * FULL * model.hidden  # norms are taken in float32
+    layer += 2 * FULL * model.hidden  # norms are computed in float32
     kept = model.layers * width * model.hidden + 2 * layer if layout.checkpointing else model.layers * layer
     head = 0 if model.adapter else model.vocabulary * model.hidden * FULL
     tile = min(LOGIT_TILE, tokens * model.vocabulary) * (width + FULL)
@@ -89,7 +89,7 @@ def training(model: ModelSize, layout: Layout) -> dict[str, float]:
 
 
 def generating(model: ModelSize, layout: Layout, memory: float) -> float:
-    """What generation needs on top of the states: vLLM's share of the GPU's memory, or a cache of every sequence.
+    """What generation needs in addition to the states: vLLM's share of the memory, or the cache of every sequence.
 
     Without vLLM TRL gathers all weights under ZeRO-3 (ds3_gather_for_generation).
     """
@@ -101,19 +101,19 @@ def generating(model: ModelSize, layout: Layout, memory: float) -> float:
 
 
 def vllm_sequences(model: ModelSize, layout: Layout, memory: float) -> float:
-    """How many of the longest sequences vLLM's share can cache at once on its GPUs; below 1 it does not start."""
+    """How many of the longest sequences vLLM's share can cache at once; below 1 it does not start."""
     share = layout.vllm_share * memory - VLLM_RUNTIME_BYTES
     left = layout.vllm_gpus * share - model.parameters * HALF
     return left / (cache_bytes(model, HALF) * layout.tokens)
 
 
 def cache_bytes(model: ModelSize, width: int) -> int:
-    """Of one token's keys and values in every layer."""
+    """Bytes of one token's keys and values in all layers."""
     return 2 * model.layers * model.key_value * width
 
 
 def _divided_by(layout: Layout) -> tuple[int, int, int]:
-    """Over how many GPUs weights, gradients and optimizer are spread."""
+    """Over how many GPUs weights, gradients and optimizer state are divided."""
     gpus = layout.gpus
     whole: dict[Sharding, tuple[int, int, int]] = {"none": (1, 1, 1), "zero0": (1, 1, 1)}
     whole |= {"zero1": (1, 1, gpus), "zero2": (1, gpus, gpus)}

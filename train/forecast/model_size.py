@@ -1,4 +1,4 @@
-"""How large a model is: parameters counted on the meta device, where none is allocated, and the widths of a layer."""
+"""The size of a model: its parameters, counted on the meta device without allocating any, and the widths of a layer."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, Pret
 
 
 class ModelSize(NamedTuple):
-    """`parameters` in all, `trained` of them or beside them (an adapter's); widths in numbers per token."""
+    """Total and trained parameters (an adapter's, if there is one) and the widths of a layer."""
 
     parameters: int
     trained: int
@@ -17,7 +17,7 @@ class ModelSize(NamedTuple):
     hidden: int
     query: int
     key_value: int
-    """Heads of keys times their width: a token's cache is twice that in every layer."""
+    """Key heads times their width: a token's cache is twice that in every layer."""
     intermediate: int
     vocabulary: int
     context: int | None
@@ -27,7 +27,7 @@ class ModelSize(NamedTuple):
 
 
 def measure_model(config: PretrainedConfig, adapter: "AdapterSize | None" = None) -> ModelSize:
-    """Count what the config would build. `adapter` counts as the trained part if given."""
+    """Count the parameters of a config's model. Only the `adapter` is trained if one is given."""
     model, text = _on_meta(config), config.get_text_config()
     parameters = sum(parameter.numel() for parameter in model.parameters())
     heads = text.num_attention_heads
@@ -48,9 +48,9 @@ def measure_model(config: PretrainedConfig, adapter: "AdapterSize | None" = None
 
 
 class AdapterSize(NamedTuple):
-    """LoRA: each adapted [out, in] matrix gets rank x (in + out) numbers.
+    """LoRA: each adapted [out, in] matrix gets rank x (in + out) parameters.
 
-    `targets` as PEFT reads them: a list holds ends of a module's name, a text is a pattern of the whole name.
+    `targets` as in PEFT: a list of suffixes of module names, or a string that is a pattern of the full name.
     """
 
     rank: int

@@ -1,1 +1,1 @@
-"""What training would not survive, said before it starts."""
+"""Checks before training starts: the recipe, the launch, the model and the data, the installation."""

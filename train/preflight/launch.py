@@ -1,14 +1,15 @@
-"""What the launcher was asked for against what runs: Accelerate may fall back to less without a word.
+"""What the launcher was asked for and what actually runs: Accelerate may silently fall back to less.
 
 Read against Accelerate 1.15 (`commands/launch.py`, `utils/launch.py`, `state.py`):
 
-- `--cpu`, or a config without a distributed type, starts one process whatever `--num_processes` says.
-- Processes that see no GPU and are not told to use the CPU do not join: each trains on its own, in the same folder.
-- FSDP counts only where the processes are on GPUs; on CPUs the branch is not reached and DDP runs.
+- `--cpu`, or a config without a distributed type, starts one process regardless of `--num_processes`.
+- Processes that see no GPU and are not told to use the CPU do not join: each trains separately, in the same folder.
+- FSDP is used only if the processes are on GPUs; on CPUs the branch is not reached and DDP runs.
 - ACCELERATE_USE_CPU makes `AcceleratorState` skip DeepSpeed.
 
-And against transformers 5.17 and trl 1.16: with FSDP's CPU_RAM_EFFICIENT_LOADING only rank 0 loads a model. Accelerate
-sends the policy's weights to the others, but `prepare_fsdp` under version 2 sends no one a frozen model's.
+Also read against transformers 5.17 and trl 1.16: with FSDP's CPU_RAM_EFFICIENT_LOADING only rank 0 loads a model.
+Accelerate sends the policy's weights to the other ranks, but `prepare_fsdp` under version 2 does not send those of a
+frozen model.
 """
 
 import os
@@ -32,7 +33,7 @@ UNSHARDED = (DistributedType.NO, DistributedType.MULTI_CPU)
 
 
 def check_launch() -> None:
-    """Raise ConfigError if less runs than was asked for. Call it once the process group is up."""
+    """Raise ConfigError if less runs than was asked for. Call it once the process group exists."""
     state = PartialState()
     asked = _processes_asked_of_the_launcher() if state.num_processes == 1 else None
     found = fallback(os.environ, state.distributed_type, state.num_processes, asked, is_initialized())
@@ -43,36 +44,36 @@ def check_launch() -> None:
 def fallback(
     environ: Mapping[str, str], kind: DistributedType, processes: int, asked: int | None, final: bool
 ) -> str | None:
-    """How what runs falls short of what was asked for, None if it does not.
+    """What is missing of what was asked for, None if nothing is.
 
-    `asked` is the launcher's number of processes where it is known. `final` says that an Accelerator exists: before,
-    `kind` is not yet FSDP or DeepSpeed, and what it will be follows from Accelerate's own conditions.
+    `asked` is the launcher's number of processes if known. `final` says that an Accelerator exists: before that, `kind`
+    is not yet FSDP or DeepSpeed, and what it will be follows from Accelerate's own conditions.
     """
     launched = int(environ.get("WORLD_SIZE") or 1)
     if processes < launched:
         return (
-            f"{launched} processes were launched and each would train on its own, for want of a GPU: to train on CPUs "
-            "add --use_cpu true"
+            f"{launched} processes were launched and each would train separately, because there is no GPU: to train on "
+            "CPUs add --use_cpu true"
         )
     if asked is not None and processes < asked:
         return (
-            f"{asked} processes were asked for and {processes} runs: `--cpu`, or an accelerate config without a "
-            "distributed type, starts one in silence; use recipes/accelerate/cpu_two_processes.yaml (CPU) or a config "
+            f"{asked} processes were requested and {processes} runs: `--cpu`, or an accelerate config without a "
+            "distributed type, silently starts one; use recipes/accelerate/cpu_two_processes.yaml (CPU) or a config "
             "with distributed_type MULTI_GPU, FSDP or DEEPSPEED"
         )
     cpu = _true(environ, "ACCELERATE_USE_CPU")
     if _true(environ, "ACCELERATE_USE_DEEPSPEED") and (kind != DistributedType.DEEPSPEED if final else cpu):
-        return "DeepSpeed was asked for and is dropped because ACCELERATE_USE_CPU is set: unset ACCELERATE_USE_CPU"
+        return "DeepSpeed was requested and is skipped because ACCELERATE_USE_CPU is set: unset ACCELERATE_USE_CPU"
     if _true(environ, "ACCELERATE_USE_FSDP") and (kind != DistributedType.FSDP if final else kind in UNSHARDED):
         return (
-            f"FSDP was asked for and {kind.value} would run, every process with the whole model: FSDP needs GPUs; on "
+            f"FSDP was requested and {kind.value} would run, every process with the full model: FSDP needs GPUs; on "
             "CPUs use recipes/accelerate/cpu_two_processes.yaml or cpu_zero3.yaml"
         )
     return None
 
 
 def sharding(training: TrainingArguments) -> str:
-    """How a run's states are divided over its processes: none, zero0 to zero3, fsdp1 or fsdp2."""
+    """How the model states are sharded over the processes: none, zero0 to zero3, fsdp1 or fsdp2."""
     if training.deepspeed_plugin is not None:
         return f"zero{training.deepspeed_plugin.hf_ds_config.get_value('zero_optimization.stage', 0)}"
     if training.fsdp_plugin_args:
@@ -83,12 +84,12 @@ def sharding(training: TrainingArguments) -> str:
 
 
 def check_frozen_models(recipe: Recipe) -> None:
-    """Raise ConfigError if the KL reference, or the monitor's copy of the base, would be zeros on all ranks but one."""
+    """Raise ConfigError if the KL reference, or the monitor's copy of the base, would be zero on all ranks but one."""
     run, training, model = recipe
     copied = not model.use_peft and (training.beta > 0 or run.monitor_every > 0)
     if copied and sharding(training) == "fsdp2" and _true(os.environ, "FSDP_CPU_RAM_EFFICIENT_LOADING"):
         raise ConfigError(
-            "under FSDP2 with fsdp_cpu_ram_efficient_loading the frozen base is zeros on every process but the first: "
+            "under FSDP2 with fsdp_cpu_ram_efficient_loading the frozen base is zero on every process but the first: "
             "set fsdp_cpu_ram_efficient_loading: false in the accelerate config"
         )
 
@@ -107,7 +108,7 @@ def read_accelerate_config(path: Path) -> tuple[Sharding, int]:
 
 
 def processes_asked(words: Sequence[str]) -> int | None:
-    """`--num_processes` of an `accelerate launch` command line, or its config file's; None if it is not one."""
+    """`--num_processes` of an `accelerate launch` command line, or of its config file; None for any other command."""
     place = next((i for i, word in enumerate(words) if word.endswith(LAUNCHERS)), None)
     if place is None or not any("accelerate" in word for word in words[: place + 1]):
         return None
@@ -120,7 +121,7 @@ def processes_asked(words: Sequence[str]) -> int | None:
 
 
 def _processes_asked_of_the_launcher() -> int | None:
-    """The simple launcher puts nothing of it into the environment: its own command line has to tell."""
+    """Read from the parent's command line: the simple launcher does not put it into the environment."""
     try:
         parent = psutil.Process().parent()
         return processes_asked(parent.cmdline()) if parent is not None else None

@@ -1,8 +1,8 @@
-"""In which numbers a run trains: what the recipe says must be what runs, and small updates must not round away.
+"""The precision of a run: it must be what the recipe says, and small updates must not be lost to rounding.
 
-Read against transformers 5.17 and Accelerate 1.15: a launcher's `mixed_precision` counts where the recipe says neither
+Read against transformers 5.17 and Accelerate 1.15: a launcher's `mixed_precision` applies if the recipe sets neither
 bf16 nor fp16. Weights that are loaded in half precision are trained in it, unless DeepSpeed keeps a float32 copy or
-FSDP with mixed precision makes them float32: updates of 1e-6 would be lost.
+FSDP with mixed precision casts them to float32: updates of 1e-6 would be lost.
 """
 
 from transformers import TrainingArguments
@@ -16,7 +16,7 @@ HALF = ("bf16", "fp16")
 
 
 def precision(training: TrainingArguments) -> str:
-    """What the passes run in: no, bf16, fp16 or fp8. DeepSpeed's own config decides where there is one."""
+    """The mixed precision of a run: no, bf16, fp16 or fp8. A DeepSpeed config takes precedence."""
     if training.deepspeed_plugin is None:
         return str(training.mixed_precision)
     config = training.deepspeed_plugin.hf_ds_config
@@ -24,12 +24,12 @@ def precision(training: TrainingArguments) -> str:
 
 
 def check_precision(training: TrainingArguments) -> None:
-    """Raise ConfigError if the launcher would train in half precision a recipe that says neither bf16 nor fp16."""
+    """Raise ConfigError if the launcher would train in half precision and the recipe sets neither bf16 nor fp16."""
     runs = precision(training)
     if runs in HALF and not (training.bf16 or training.fp16):
         raise ConfigError(
-            f"the recipe says bf16: false, but the launcher's mixed precision is {runs} and would win: add --{runs} "
-            "true to the training flags, or launch with mixed_precision: no (accelerate launch --mixed_precision no)"
+            f"the recipe says bf16: false, but the launcher's mixed precision is {runs} and takes precedence: add "
+            f"--{runs} true to the training flags, or launch with mixed_precision: no (--mixed_precision no)"
         )
 
 
@@ -42,11 +42,11 @@ def check_weight_dtype(training: TrainingArguments, model: ModelConfig) -> None:
 
 
 def rounding_problem(dtype: str, sharding: str, precision: str, peft: bool) -> str | None:
-    """Why a run with weights of this dtype would barely train, None if it trains. `sharding` as of launch.sharding."""
+    """Why a run with weights of this dtype would barely train, None if it would. `sharding` as in launch.sharding."""
     sheltered = sharding.startswith("zero") or (sharding.startswith("fsdp") and precision != "no")
     if peft or sheltered or dtype not in ("bfloat16", "float16"):
         return None
     return (
-        f"dtype: {dtype} without a float32 copy of the weights barely trains, small updates round away: set dtype: "
-        "float32 (bf16: true still computes in bf16), or launch with ZeRO, or with FSDP and mixed precision"
+        f"dtype: {dtype} without a float32 copy of the weights barely trains, because small updates are rounded to 0: "
+        "set dtype: float32 (bf16: true still computes in bf16), or launch with ZeRO, or with FSDP and mixed precision"
     )

@@ -1,6 +1,6 @@
-"""Which explorers a recipe and its flags choose: `--explorer pass_at_k focal --explorer.k 4`.
+"""The explorers that a recipe and its flags choose: `--explorer pass_at_k focal --explorer.k 4`.
 
-A flag `--explorer.ARG` goes to the one chosen explorer that takes ARG; `--explorer.NAME.ARG` says whose it is.
+A flag `--explorer.ARG` goes to the chosen explorer that takes ARG; `--explorer.NAME.ARG` names the explorer.
 """
 
 import inspect
@@ -17,7 +17,7 @@ FLAG = "--explorer"
 
 
 def explorer_mapping(value: Any) -> dict[str, dict[str, Any]]:
-    """A recipe's `explorer`, however short it was written, as names with their arguments."""
+    """A recipe's `explorer`, in any of its short forms, as names with their arguments."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value)
@@ -40,7 +40,7 @@ def explorer_mapping(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def take_explorers(words: list[str], from_recipe: Any) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Remove the explorer flags from the words; what they and the recipe choose together. Named ones replace its."""
+    """The explorers chosen by flags and recipe, and the other flags. Names given as flags replace the recipe's."""
     names, settings, rest = _split(words)
     chosen = explorer_mapping(from_recipe)
     if names is not None:
@@ -52,19 +52,19 @@ def take_explorers(words: list[str], from_recipe: Any) -> tuple[dict[str, dict[s
         try:
             chosen[name][argument] = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise ConfigError(f"{FLAG}.{key}: {text!r} is no YAML value; put quotes inside: '\"{text}\"'") from error
+            raise ConfigError(f"{FLAG}.{key}: {text!r} is not a YAML value; put quotes inside: '\"{text}\"'") from error
     return {name: fit_explorer_arguments(name, arguments) for name, arguments in chosen.items()}, rest
 
 
 def _joined(parts: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    """Names and mappings, one after another, as one mapping."""
+    """A sequence of names and mappings as one mapping."""
     joined: dict[str, dict[str, Any]] = {}
     for part in parts:
         if not part or not isinstance(part, str | Mapping):
-            raise ConfigError(f"explorer must be names, or mappings of names to arguments, got {part!r} among them")
+            raise ConfigError(f"explorer must be a list of names or of mappings of names to arguments, got {part!r}")
         for name, arguments in explorer_mapping(part).items():
             if name in joined:
-                raise ConfigError(f"explorer {name!r} stands twice")
+                raise ConfigError(f"explorer {name!r} is duplicated")
             joined[name] = arguments
     return joined
 
@@ -94,7 +94,7 @@ def _split(words: list[str]) -> tuple[list[str] | None, dict[str, str], list[str
 
 
 def _owner(key: str, chosen: Mapping[str, Any]) -> tuple[str, str]:
-    """Which explorer a flag's argument belongs to."""
+    """The explorer that a flag belongs to, and the argument."""
     for name in chosen:
         if key.startswith(f"{name}."):
             return name, key.removeprefix(f"{name}.")
@@ -102,5 +102,5 @@ def _owner(key: str, chosen: Mapping[str, Any]) -> tuple[str, str]:
     if len(takers) == 1:
         return takers[0], key
     if takers:
-        raise ConfigError(f"{' and '.join(takers)} both take {key}: say {FLAG}.{takers[0]}.{key}")
-    raise ConfigError(f"{FLAG}.{key}: none of the chosen explorers ({', '.join(chosen) or 'none is'}) takes {key}")
+        raise ConfigError(f"{' and '.join(takers)} both take {key}: use {FLAG}.{takers[0]}.{key}")
+    raise ConfigError(f"{FLAG}.{key}: no chosen explorer ({', '.join(chosen) or 'none'}) takes {key}")

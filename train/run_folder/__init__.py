@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and how it is found again."""
+"""The folder of a run: its checkpoints and settings, and how a run is resumed."""

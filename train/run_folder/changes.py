@@ -1,7 +1,7 @@
-"""Whether a resumed run is still the run it was: its recipe, launch and training problems against the saved ones.
+"""Whether a resumed run still has the recipe, launch and training problems with which it was started.
 
-A checkpoint stays on its trajectory, and its measurements compare, only under the settings it was made with. A changed
-one is refused by name unless `--allow` names it; some cannot be allowed, because the change would not take effect.
+A resumed run follows the same trajectory, and its measurements are comparable, only under the same settings. A changed
+setting is rejected by name unless `--allow` lists it; some cannot be allowed, because the change would have no effect.
 """
 
 import inspect
@@ -25,20 +25,20 @@ from offleash.train.recipe.explorer_flags import explorer_mapping
 
 RESOLVED = "recipe.yaml"
 LAUNCH = "launch.json"
-"""Beside the recipe: what it does not say of a run."""
+"""Next to the recipe: what it does not say about a run."""
 
-# May change without a word: neither the trajectory nor a measurement depends on them.
+# May change freely: neither the trajectory nor a measurement depends on them.
 FREE = {
-    *("resume", "output_dir", "monitor_base_pools"),  # a folder may move; a base pool is known by its fingerprint
+    *("resume", "output_dir", "monitor_base_pools"),  # a folder may move; a base pool is identified by its fingerprint
     *("local_rank", "ddp_timeout", "vllm_group_port", "vllm_gpu_memory_utilization"),  # the machine
-    "ddp_find_unused_parameters",  # TRL sets it for itself where prompts hold images
+    "ddp_find_unused_parameters",  # TRL sets it if prompts contain images
     *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers", "dataloader_prefetch_factor"),
-    *("disable_tqdm", "report_to", "run_name", "project", "rollout_metrics"),  # what is seen
+    *("disable_tqdm", "report_to", "run_name", "project", "rollout_metrics"),  # what is shown
     *("save_strategy", "save_steps", "save_total_limit", "push_to_hub"),  # what is kept and published
 }
 FREE_PREFIXES = ("log_", "logging_", "hub_", "trackio_", "vllm_server_")
 
-# Cannot change, whatever is allowed.
+# Can never change.
 IN_THE_OPTIMIZER = {"learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "optim", "optim_args"}
 IN_THE_BASE_POOL = {"monitor_k", "monitor_seed", "monitor_temperature", "monitor_top_p", "monitor_max_new_tokens"}
 
@@ -46,13 +46,13 @@ LAB_FOLDER = ("recipes", "lab", "base")
 
 
 class Launch(NamedTuple):
-    """What a run was launched with. None where it is not known, as in a folder that an older Offleash wrote."""
+    """What a run was launched with. None if it is not known, as in a folder from an older version."""
 
     sharding: str | None = None
     precision: str | None = None
     processes: int | None = None
     train_problems: str | None = None
-    """Their fingerprint: the file that train_args name may have changed."""
+    """Their fingerprint: the file named in train_args may have changed."""
 
 
 class Change(NamedTuple):
@@ -65,31 +65,31 @@ class Change(NamedTuple):
         return self.key.split(".")[0]
 
     def __str__(self) -> str:
-        name = f"{self.key} (what train_args name)" if self.key == "train_problems" else self.key
+        name = f"{self.key} (given by train_args)" if self.key == "train_problems" else self.key
         return f"{name} was {_shown(self.before)}, now {_shown(self.now)}"
 
 
 def check_unchanged(recipe: Recipe, folder: Path) -> None:
-    """Raise ConfigError if the recipe differs from the folder's own in what was not allowed to."""
+    """Raise ConfigError if the recipe differs from the folder's in keys that are not allowed to change."""
     known = {*resolved(recipe), *Launch._fields}
     if unknown := sorted({key for key in recipe.run.allow if key.split(".")[0] not in known}):
-        raise ConfigError(f"--allow names no key of a recipe: {', '.join(unknown)}")
-    _refuse(changes(recipe, folder), recipe.run.allow, folder)
+        raise ConfigError(f"--allow: not a key of a recipe: {', '.join(unknown)}")
+    _check_changes(changes(recipe, folder), recipe.run.allow, folder)
 
 
 def check_same_launch(recipe: Recipe, folder: Path, train_problems: str | None = None) -> None:
-    """Raise ConfigError if a run would be continued under another launch or, where they are given, other problems."""
+    """Raise ConfigError if a run would be continued under another launch or, if given, with other problems."""
     if any(change.root in ("task", "train_args") for change in changes(recipe, folder)):
         train_problems = None  # they were allowed to change
-    _refuse(launch_changes(launch_of(recipe.training, train_problems), folder), recipe.run.allow, folder)
+    _check_changes(launch_changes(launch_of(recipe.training, train_problems), folder), recipe.run.allow, folder)
 
 
-def _refuse(changed: list[Change], allowed: list[str], folder: Path) -> None:
+def _check_changes(changed: list[Change], allowed: list[str], folder: Path) -> None:
     fixed = [change for change in changed if _is_fixed(change, folder)]
     refused = [change for change in changed if change in fixed or not _is_allowed(change, allowed)]
     if refused:
         told = "; ".join(map(str, refused))
-        raise ConfigError(f"{folder} was begun with other settings: {told}. {_advice(refused, fixed)}")
+        raise ConfigError(f"{folder} was started with other settings: {told}. {_advice(refused, fixed)}")
 
 
 def launch_of(training: TrainingArguments, train_problems: str | None = None) -> Launch:
@@ -109,14 +109,14 @@ def save_launch(launch: Launch, folder: Path) -> None:
 
 
 def launch_changes(now: Launch, folder: Path) -> list[Change]:
-    """What is known of both launches and differs. Another number of processes is refused with the checkpoint."""
+    """What is known of both launches and differs. The number of processes is checked with the checkpoint."""
     before = read_launch(folder)
     rows = zip(Launch._fields, before, now, strict=True)
     return [Change(*row) for row in rows if None not in row and row[1] != row[2] and row[0] != "processes"]
 
 
 def changes(recipe: Recipe, folder: Path) -> list[Change]:
-    """What matters to a run and differs from the recipe in its folder; a key that it lacks was at its default."""
+    """What affects a run and differs from the recipe in its folder; a key missing there had its default."""
     path = folder / RESOLVED
     if not path.exists():
         return []
@@ -128,7 +128,7 @@ def changes(recipe: Recipe, folder: Path) -> list[Change]:
 
 
 def _reordered(before: Any, now: Any) -> list[Change]:
-    """Explorers act one after another."""
+    """The order of explorers matters."""
     orders = [list(explorer_mapping(chosen)) for chosen in (before, now)]
     return [Change("explorer", *orders)] if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) else []
 
@@ -145,18 +145,16 @@ def _is_fixed(change: Change, folder: Path) -> bool:
 def _advice(refused: list[Change], fixed: list[Change]) -> str:
     if not fixed:
         keys = " ".join(change.key for change in refused)
-        return f"Put it back, choose another --output_dir, or go on so with --allow {keys}"
+        return f"Restore it, choose another --output_dir, or continue anyway with --allow {keys}"
     change = fixed[0]
     if change.root == "sharding":
-        return (
-            "Its checkpoints can be read only as they were written: launch with the accelerate config it was begun with"
-        )
+        return "Its checkpoints can be read only as they were written: launch with the original accelerate config"
     why = (
-        "a checkpoint brings its optimizer's settings back"
+        "a checkpoint restores the optimizer's settings"
         if change.root in IN_THE_OPTIMIZER
-        else "the steps measured so far would not compare"
+        else "the measurements so far would not be comparable"
     )
-    return f"{change.key} cannot change within a run ({why}): put it back, or choose another --output_dir"
+    return f"{change.key} cannot change within a run ({why}): restore it, or choose another --output_dir"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -177,12 +175,12 @@ def _defaults(recipe: Recipe) -> dict[str, Any]:
 
 
 def _comparable(values: dict[str, Any]) -> dict[str, Any]:
-    """The leaves that matter, by dotted key, without what depends on the machine or is said twice."""
+    """The values that matter, by dotted key, without those that depend on the machine or are redundant."""
     kept = {key: v for key, v in values.items() if key not in FREE and not key.startswith(FREE_PREFIXES)}
     if Path(kept["model_name_or_path"] or "").parts[-3:] == LAB_FOLDER:
         kept["model_name_or_path"] = LAB_MODEL  # wherever the package is installed
     said = {"revision": "model_revision", "attn_implementation": "attn_implementation", "dtype": "dtype"}
-    kept["model_init_kwargs"] = {  # the trainer is built with these copies of other keys in it
+    kept["model_init_kwargs"] = {  # building the trainer adds these copies of other keys
         name: v for name, v in (kept["model_init_kwargs"] or {}).items() if name not in said or v != kept[said[name]]
     }
     kept["explorer"] = {name: _filled(name, given) for name, given in explorer_mapping(kept["explorer"]).items()}
@@ -190,14 +188,14 @@ def _comparable(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filled(explorer: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """An explorer's arguments, those left at their defaults included."""
+    """An explorer's arguments, including defaults."""
     parameters = inspect.signature(find_explorer(explorer)).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     return dict(json.loads(json.dumps({**defaults, **given}, default=str)))
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys. Unset, empty and absent are the same; only an inner {} still says that it is."""
+    """Nested mappings as dotted keys. Unset, empty and absent are the same; only an inner {} is kept."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"

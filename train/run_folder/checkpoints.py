@@ -1,7 +1,7 @@
-"""Which checkpoint a run continues from: the last one that was written whole, by as many processes as there are now.
+"""Which checkpoint a run continues from: the last complete one, written by as many processes as there are now.
 
 The Trainer writes a checkpoint file by file, its state last: a kill in between leaves a folder that cannot be loaded.
-Every process writes its own random state, and the first does not wait for the others before it writes the Trainer's.
+Every process writes its random state, and the first does not wait for the others before it writes the Trainer's.
 """
 
 import json
@@ -37,37 +37,37 @@ def trainer_state(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def last_complete_checkpoint(folder: Path, processes: int | None = None) -> Path | None:
-    """The last that was written to its end, by all of the run's processes where their number is known.
+    """The last checkpoint that was written completely, by all of the run's processes if their number is known.
 
-    If no checkpoint has the files of all, none of them was cut off by a kill (each node may have a disk of its own):
-    then it is the last, for `check_resumable` to refuse.
+    If no checkpoint has the files of all processes, the cause is not a kill (each node may have its own disk): then it
+    is the last one, which `check_resumable` rejects.
     """
-    whole = [path for path in checkpoints(folder) if trainer_state(path) is not None]
-    complete = [path for path in whole if not 0 < _random_states(path) < (processes or 0)]
-    return next(reversed(complete or whole), None)
+    readable = [path for path in checkpoints(folder) if trainer_state(path) is not None]
+    complete = [path for path in readable if not 0 < _random_states(path) < (processes or 0)]
+    return next(reversed(complete or readable), None)
 
 
 def check_resumable(checkpoint: Path, world_size: int, sharding: str = "none") -> None:
-    """A whole checkpoint may still not fit this run; it is refused, never thrown away. `sharding` as in launch.py."""
+    """Raise ConfigError if a complete checkpoint does not fit this run. `sharding` as in launch.py."""
     found = _random_states(checkpoint)
     if not found:
-        raise ConfigError(f"{checkpoint} has no optimizer and random state (save_only_model): it cannot be continued")
+        raise ConfigError(f"{checkpoint} has no optimizer and random state (save_only_model): it cannot be resumed")
     if found != world_size:
         raise ConfigError(
-            f"{checkpoint} was written by {found} processes and cannot be continued on the same trajectory by "
-            f"{world_size}: launch as many, or remove it to continue from an earlier one"
+            f"{checkpoint} was written by {found} processes and cannot be resumed on the same trajectory by "
+            f"{world_size}: launch {found}, or remove it to continue from an earlier one"
         )
-    # The Trainer would start with a fresh optimizer and learning rate, without a word.
+    # The Trainer would silently start with a new optimizer and learning rate.
     optimizer = "global_step*" if sharding.startswith("zero") else "optimizer*"
     if not any(checkpoint.glob(optimizer)):
         raise ConfigError(
-            f"{checkpoint} has no optimizer state that this launch (sharding {sharding}) can read: no {optimizer} is "
-            "in it; launch with the accelerate config it was written under"
+            f"{checkpoint} has no optimizer state that this launch (sharding {sharding}) can read (no "
+            f"{optimizer}): launch with the accelerate config it was written under"
         )
 
 
 def remove_incomplete(folder: Path, processes: int | None = None) -> list[Path]:
-    """Delete the checkpoints that were not written to their end; the Trainer would take them for whole."""
+    """Delete incomplete checkpoints, which the Trainer would take for complete ones."""
     last = last_complete_checkpoint(folder, processes)
     incomplete = [
         path
@@ -93,5 +93,5 @@ def _step(path: Path) -> int:
 
 
 def _random_states(checkpoint: Path) -> int:
-    """How many processes wrote theirs to its end: torch saves zip archives, whose directory comes last."""
+    """How many processes wrote theirs completely: torch saves zip archives, whose directory comes last."""
     return sum(zipfile.is_zipfile(path) for path in checkpoint.glob("rng_state*.pth"))

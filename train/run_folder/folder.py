@@ -57,10 +57,10 @@ def hold(folder: Path, message: str) -> int:
 
 
 def find_start(recipe: Recipe, folder: Path) -> Path | None:
-    """The checkpoint to continue from, None to start afresh. Changes nothing; refuses what would be overwritten."""
+    """The checkpoint to continue from, None to start. Changes nothing; a run that would be overwritten is an error."""
     used = (folder / RESOLVED).exists() or (folder / "pools").exists() or bool(checkpoints(folder))
     if used and not recipe.run.resume:
-        raise ConfigError(f"{folder} already holds a run: add --resume to continue it, or choose another --output_dir")
+        raise ConfigError(f"{folder} contains a run: add --resume to continue it, or choose another --output_dir")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -75,9 +75,9 @@ def find_start(recipe: Recipe, folder: Path) -> Path | None:
 
 
 def begin(recipe: Recipe, folder: Path, checkpoint: Path | None, train_problems: str | None = None) -> None:
-    """Make the folder ready: what lies after the checkpoint goes, the resolved recipe and the launch are saved.
+    """Prepare the folder: remove what is later than the checkpoint, save the resolved recipe and the launch.
 
-    `train_problems` is their fingerprint; a run is not continued with others than it was begun with.
+    `train_problems` is the fingerprint of the training problems, which must be those the run was started with.
     """
     launch = launch_of(recipe.training, train_problems)
     if checkpoint is not None:
@@ -91,7 +91,7 @@ def begin(recipe: Recipe, folder: Path, checkpoint: Path | None, train_problems:
             print(f"offleash: continuing from {checkpoint} ({dropped} later events dropped)", flush=True)
             _keep_former_recipe(recipe, launch, folder, step)
         elif (folder / "pools").exists():
-            # Killed before its first checkpoint: the run begins again and draws these again.
+            # Killed before its first checkpoint: the run starts over and draws these again.
             spare = next(p for n in range(1, 10_000) if not (p := folder / f"pools-before-restart-{n}").exists())
             (folder / "pools").rename(spare)
     save_resolved(recipe, folder / RESOLVED)
@@ -99,22 +99,22 @@ def begin(recipe: Recipe, folder: Path, checkpoint: Path | None, train_problems:
 
 
 def _keep_former_recipe(recipe: Recipe, launch: Launch, folder: Path, step: int) -> None:
-    """Where settings change by permission, those of the steps so far stay on record."""
+    """If settings changed with permission, keep a record of those so far."""
     if changed := changes(recipe, folder):
         former = folder / f"recipe-to-step-{step:06d}.yaml"
         (folder / RESOLVED).replace(former)
-        print(f"offleash: from step {step} on {'; '.join(map(str, changed))} (before: {former})", flush=True)
+        print(f"offleash: from step {step} on, {'; '.join(map(str, changed))} (before: {former})", flush=True)
     if changed := launch_changes(launch, folder):
-        print(f"offleash: from step {step} on {'; '.join(map(str, changed))}", flush=True)
+        print(f"offleash: from step {step} on, {'; '.join(map(str, changed))}", flush=True)
 
 
 def why_ended(folder: Path, checkpoint: Path, training: TrainingArguments) -> str | None:
-    """Why there is nothing left to train, None if there is. The Trainer, resumed at its end, would take a step more."""
+    """Why nothing is left to train, None if something is. The Trainer, resumed at its end, would take another step."""
     stopped = folder / STOPPED
     record = json.loads(stopped.read_text()) if stopped.exists() else None
-    # Killed before the checkpoint of its last step was whole, a run takes that step again.
+    # A run killed before the checkpoint of its last step was complete takes that step again.
     if record is not None and record["checkpoint"] == checkpoint.name:
-        return f"the rule {record['rule']!r} stopped it; remove {stopped} to train on"
+        return f"the rule {record['rule']!r} stopped it; remove {stopped} to continue training"
     state = trainer_state(checkpoint)
     if state is None:
         return None

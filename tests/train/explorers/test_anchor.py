@@ -93,7 +93,7 @@ def test_a_problem_that_the_base_solves_too_often_is_not_anchored(make_trainer) 
         make_trainer(name, [anchor], max_steps=1).train()
     assert 0 < len(rare.samples) < len(everything.samples)
     assert len({tuple(row.prompt_ids) for row in rare.samples}) == len(rare.samples)  # one of four draws each
-    with pytest.raises(ConfigError, match="nothing to rehearse"):
+    with pytest.raises(ConfigError, match="problems, k or gate"):
         make_trainer("none", [Anchor(problems=32, k=4, gate=0.1)], max_steps=1).train()
 
 

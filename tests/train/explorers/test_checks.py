@@ -152,7 +152,7 @@ def test_advantages_that_tell_an_all_right_group_apart_are_refused(advantages) -
     advantages([Apart()], "1100", "0000")
     advantages([Apart()], "x111", "0000")
     for group in ("1111", "1x11"):
-        with pytest.raises(ConfigError, match="explorer Apart: advantages must be the same"):
+        with pytest.raises(ConfigError, match="explorer Apart: advantages"):
             advantages([Apart()], "1100", group)
 
 
@@ -161,9 +161,7 @@ def test_advantages_that_tell_an_all_right_group_apart_are_refused(advantages) -
     ("value", "got"), [(torch.zeros(2, 1), r"\(2, 1\)"), (torch.zeros(8), r"\(8,\)"), (None, "None")]
 )
 def test_a_wrong_shape_of_a_batch_is_refused_by_the_hooks_name(hook: str, value: Any, got: str, advantages) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"explorer Gift: {hook} must return a tensor of shape \(2, 4\), got .*{got}"
-    ):
+    with pytest.raises(ConfigError, match=rf"explorer Gift: {hook} .*\(2, 4\), got .*{got}"):
         advantages([Gift(hook, value)], "1100", "1000")
 
 
@@ -178,7 +176,7 @@ def test_a_wrong_shape_of_a_batch_is_refused_by_the_hooks_name(hook: str, value:
 def test_a_wrong_shape_in_the_loss_is_refused_by_the_hooks_name(
     hook: str, value: Any, error: str, make_trainer
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"explorer Gift: {hook} must return .*{error}"):
+    with pytest.raises(ConfigError, match=rf"explorer Gift: {hook} .*{error}"):
         make_trainer("run", [Gift(hook, value)], max_steps=1).train()
 
 

@@ -89,7 +89,7 @@ def test_a_ratio_for_each_token_is_padded_with_one() -> None:
 
 
 def test_images_are_refused() -> None:
-    with pytest.raises(ConfigError, match="pixel_values cannot be joined"):
+    with pytest.raises(ConfigError, match=r"pixel_values .*dynamic_sampling"):
         rows_of({"prompt_ids": torch.zeros(1, 1), "pixel_values": torch.zeros(1, 1)}, [0])
 
 
@@ -212,7 +212,7 @@ def test_a_spent_budget_ends_the_run_measured_saved_and_for_good(make_trainer, t
 def test_groups_that_straddle_processes_are_refused(make_trainer) -> None:
     trainer = make_trainer("run", [])
     trainer.args.per_device_train_batch_size = 30  # TRL lets it pass on two processes
-    with pytest.raises(ConfigError, match=r"is 30, make it a multiple of num_generations \(4\)"):
+    with pytest.raises(ConfigError, match=r"30, .*num_generations \(4\)"):
         DynamicSampling().attach(trainer)
 
 

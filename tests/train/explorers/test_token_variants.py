@@ -127,5 +127,5 @@ def payers(explorer: KlCov, batch) -> list[bool]:
 
 
 def test_kl_cov_refuses_to_do_nothing(trainer) -> None:
-    with pytest.raises(ConfigError, match="one update per rollout"):
+    with pytest.raises(ConfigError, match=r"kl_cov .*steps_per_generation"):
         KlCov().attach(trainer(steps_per_generation=1))

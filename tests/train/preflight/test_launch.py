@@ -24,17 +24,17 @@ ASK_DEEPSPEED, ASK_FSDP = {"ACCELERATE_USE_DEEPSPEED": "true"}, {"ACCELERATE_USE
     [
         ({}, NO, 1, None, False, None),
         ({}, NO, 1, 1, False, None),
-        ({}, NO, 1, 2, False, "2 processes were asked for and 1 runs"),
+        ({}, NO, 1, 2, False, "2 processes were requested and 1 runs"),
         ({"WORLD_SIZE": "2"}, CPUS, 2, None, False, None),
         ({"WORLD_SIZE": "2"}, NO, 1, 2, False, "add --use_cpu true"),
         (ASK_DEEPSPEED, CPUS, 2, None, False, None),
         (ASK_DEEPSPEED, DEEPSPEED, 2, None, True, None),
-        (ASK_DEEPSPEED, CPUS, 2, None, True, "DeepSpeed was asked for and is dropped"),
+        (ASK_DEEPSPEED, CPUS, 2, None, True, "DeepSpeed was requested"),
         ({**ASK_DEEPSPEED, "ACCELERATE_USE_CPU": "True"}, CPUS, 2, None, False, "unset ACCELERATE_USE_CPU"),
         (ASK_FSDP, GPUS, 8, None, False, None),
         (ASK_FSDP, FSDP, 8, None, True, None),
-        (ASK_FSDP, GPUS, 8, None, True, "FSDP was asked for and MULTI_GPU would run"),
-        (ASK_FSDP, CPUS, 2, None, False, "FSDP was asked for and MULTI_CPU would run"),
+        (ASK_FSDP, GPUS, 8, None, True, "FSDP was requested and MULTI_GPU"),
+        (ASK_FSDP, CPUS, 2, None, False, "FSDP was requested and MULTI_CPU"),
     ],
 )
 def test_less_than_was_asked_for_is_named(environ, kind, processes, asked, final, refused):
@@ -122,7 +122,7 @@ def launched(tmp_path: Path, *words: str, use_cpu: bool = True, **environ: str) 
 
 def test_two_processes_asked_for_with_cpu_are_refused_as_they_would_be_one(tmp_path):
     (said,) = launched(tmp_path, "--cpu", "--num_processes", "2")
-    assert said.startswith("REFUSED 2 processes were asked for and 1 runs")
+    assert said.startswith("REFUSED 2 processes")
 
 
 @pytest.mark.slow
@@ -136,19 +136,19 @@ def test_one_process_and_two_that_join_are_not_refused(tmp_path):
 def test_two_processes_that_do_not_join_are_refused(tmp_path):
     two = ("--config_file", str(CONFIGS / "cpu_two_processes.yaml"), "--main_process_port", "0")
     (said,) = launched(tmp_path, *two, use_cpu=False)
-    assert "each would train on its own" in said
+    assert "--use_cpu true" in said
 
 
 @pytest.mark.slow
 def test_fsdp_on_cpus_is_refused_as_it_would_be_ddp(tmp_path):
     fsdp = ("--config_file", str(CONFIGS / "node_fsdp2.yaml"), "--num_processes", "2", "--main_process_port", "0")
     (said,) = launched(tmp_path, *fsdp)
-    assert said.startswith("REFUSED FSDP was asked for and MULTI_CPU would run")
+    assert said.startswith("REFUSED FSDP was requested and MULTI_CPU")
 
 
 @pytest.mark.slow
 def test_deepspeed_is_refused_with_use_cpu_in_the_environment_and_runs_without(tmp_path):
     zero3 = ("--config_file", str(CONFIGS / "cpu_zero3.yaml"), "--main_process_port", "0")
     (said,) = launched(tmp_path, *zero3, ACCELERATE_USE_CPU="true")
-    assert said.startswith("REFUSED DeepSpeed was asked for and is dropped")
+    assert said.startswith("REFUSED DeepSpeed")
     assert launched(tmp_path, *zero3) == {"RUNS 2"}

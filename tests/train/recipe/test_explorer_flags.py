@@ -29,10 +29,10 @@ def test_a_recipe_may_write_it_short(written, meant) -> None:
 @pytest.mark.parametrize(
     ("written", "error"),
     [
-        (["focal", "focal"], "'focal' stands twice"),
-        (["focal", 3], "got 3 among them"),
-        (["focal", None], "got None among them"),
-        ([["focal"]], "among them"),
+        (["focal", "focal"], "'focal'"),
+        (["focal", 3], "got 3"),
+        (["focal", None], "got None"),
+        ([["focal"]], r"got \['focal'\]"),
         ([{"pkpo": 2}], "must be a mapping, got 2"),
     ],
 )
@@ -67,12 +67,12 @@ def test_flags_change_the_recipes_explorer_or_replace_it() -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--explorer.k", "2"], "none is"),
+        (["--explorer.k", "2"], "--explorer.k"),
         (["--explorer", "focal", "--explorer.k", "2"], "takes k"),
-        (["--explorer", "pass_at_k", "pkpo", "--explorer.k", "2"], "both take k: say --explorer.pass_at_k.k"),
+        (["--explorer", "pass_at_k", "pkpo", "--explorer.k", "2"], "pass_at_k and pkpo .*--explorer.pass_at_k.k"),
         (["--explorer", "pass_at_k", "--explorer.k"], "needs one value"),
         (["--explorer", "pas_at_k", "--explorer.k", "2"], "did you mean pass_at_k"),
-        (["--explorer", "focal", "--explorer", "focal"], "stands twice"),
+        (["--explorer", "focal", "--explorer", "focal"], "'focal'"),
     ],
 )
 def test_an_argument_that_belongs_to_none_or_to_two_is_refused(words: list[str], error: str) -> None:
@@ -105,7 +105,7 @@ def test_a_saved_recipe_is_read_back_with_its_explorers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [["--explorer"], ["--explorer="], ["--explorer", ""], ["--explorer", "{}"]])
 def test_an_explorer_flag_without_a_name_is_refused(words: list[str]) -> None:
-    with pytest.raises(ConfigError, match="needs a name; `--explorer identity` turns a recipe's explorer off"):
+    with pytest.raises(ConfigError, match="--explorer identity"):
         parse_recipe(["--config", "lab", "--config", "variants/pass_at_k", *words])
     off = parse_recipe(["--config", "lab", "--config", "variants/pass_at_k", "--explorer", "identity"])
     assert off.run.explorers == {"identity": {}}
@@ -113,7 +113,7 @@ def test_an_explorer_flag_without_a_name_is_refused(words: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["@data/traces.jsonl", "a: b: c", "[x"])
 def test_a_flag_that_is_no_yaml_is_refused_and_quotes_help(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"--explorer\.source: .* is no YAML value"):
+    with pytest.raises(ConfigError, match=r"--explorer\.source: .*YAML"):
         take_explorers(["--explorer", "seeding", "--explorer.source", text], None)
     chosen, _ = take_explorers(["--explorer", "seeding", "--explorer.source", f'"{text}"'], None)
     assert chosen["seeding"]["source"] == text
@@ -143,13 +143,13 @@ def test_arguments_get_the_type_that_the_explorer_asks_for(name, argument, text,
 @pytest.mark.parametrize(
     ("name", "argument", "value", "error"),
     [
-        ("pass_at_k", "k", "x", "'pass_at_k': k must be a whole number, got 'x'"),
-        ("pass_at_k", "k", 4.5, "k must be a whole number, got 4.5"),
-        ("pass_at_k", "k", True, "k must be a whole number, got True"),
-        ("pass_at_k", "k", None, "k must be a whole number, got None"),
-        ("pass_at_k", "k", [4], r"k must be a whole number, got \[4\]"),
+        ("pass_at_k", "k", "x", "'pass_at_k': k must be .*, got 'x'"),
+        ("pass_at_k", "k", 4.5, "k must be .*, got 4.5"),
+        ("pass_at_k", "k", True, "k must be .*, got True"),
+        ("pass_at_k", "k", None, "k must be .*, got None"),
+        ("pass_at_k", "k", [4], r"k must be .*, got \[4\]"),
         ("focal", "gamma", "half", "gamma must be a number, got 'half'"),
-        ("seeding", "problems", "all", "problems must be a whole number or null, got 'all'"),
+        ("seeding", "problems", "all", "problems must be .* null, got 'all'"),
         ("reference_reset", "reset_optimizer", 1, "reset_optimizer must be true or false, got 1"),
     ],
 )
@@ -174,5 +174,5 @@ def test_arguments_without_a_simple_type_stay_as_they_are() -> None:
 
 
 def test_what_is_no_explorer_is_refused() -> None:
-    with pytest.raises(ConfigError, match="must be a subclass of"):
+    with pytest.raises(ConfigError, match="Explorer"):
         load_explorers({"collections:Counter": {}})

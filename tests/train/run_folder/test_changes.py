@@ -117,30 +117,29 @@ def test_allow_lets_through_what_it_names_and_nothing_else(tmp_path):
     folder = begun(tmp_path, "--explorer", "pass_at_k", "--explorer.k", "4")
     other = ("--explorer", "pass_at_k", "--explorer.k", "2")
     check_unchanged(recipe_in(folder, *other, "--resume", "--allow", "max_steps", "explorer", max_steps=9), folder)
-    with pytest.raises(ConfigError, match=r"begun with other settings: explorer.pass_at_k.k was 4, now 2\.") as caught:
+    with pytest.raises(ConfigError, match=r"explorer.pass_at_k.k was 4, now 2\.") as caught:
         check_unchanged(recipe_in(folder, *other, "--resume", "--allow", "max_steps", max_steps=9), folder)
     assert str(caught.value).endswith("--allow explorer.pass_at_k.k")
     assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="--allow names no key of a recipe: max_step"):
+    with pytest.raises(ConfigError, match=r"--allow.* max_step$"):
         check_unchanged(recipe_in(folder, "--resume", "--allow", "max_step"), folder)
     with pytest.raises(ConfigError, match="add --resume"):
         recipe_in(folder, "--allow", "max_steps")
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "why"),
-    [("learning_rate", 1e-3, "optimizer's settings back"), ("monitor_k", 8, "measured so far would not compare")],
+    ("key", "value", "why"), [("learning_rate", 1e-3, "optimizer"), ("monitor_k", 8, "measurements")]
 )
 def test_what_would_not_take_effect_or_not_compare_cannot_be_allowed(tmp_path, key, value, why):
     folder = begun(tmp_path, measured=True)
-    with pytest.raises(ConfigError, match=f"{key} was .* cannot change within a run .*{why}") as caught:
+    with pytest.raises(ConfigError, match=f"{key} was .*{key} cannot change .*{why}") as caught:
         check_unchanged(recipe_in(folder, "--resume", "--allow", key, **{key: value}), folder)
     assert "--allow" not in str(caught.value)
 
 
 def test_before_the_first_measurement_the_monitor_may_be_set_otherwise_by_permission(tmp_path):
     folder = begun(tmp_path, monitor_every=0)
-    with pytest.raises(ConfigError, match="go on so with --allow monitor_every monitor_k"):
+    with pytest.raises(ConfigError, match="--allow monitor_every monitor_k"):
         check_unchanged(recipe_in(folder, "--resume", monitor_k=8), folder)
     words = ("--resume", "--allow", "monitor_k", "monitor_every")
     check_unchanged(recipe_in(folder, *words, monitor_k=8), folder)
@@ -154,7 +153,7 @@ def test_another_sharding_is_refused_by_name_and_cannot_be_allowed(tmp_path):
     save_launch(now, folder)
     check_same_launch(recipe_in(folder), folder)
     save_launch(now._replace(sharding="zero3", processes=2), folder)
-    with pytest.raises(ConfigError, match=r'sharding was "zero3", now "none"\. .* the accelerate config it was begun'):
+    with pytest.raises(ConfigError, match=r'sharding was "zero3", now "none"\. .*accelerate config'):
         check_same_launch(recipe_in(folder, "--resume", "--allow", "sharding"), folder)
     save_launch(now._replace(precision="fp8"), folder)
     with pytest.raises(ConfigError, match=r'precision was "fp8", now "no"\. .*--allow precision'):
@@ -176,7 +175,7 @@ def test_changed_training_problems_are_refused_unless_they_or_their_arguments_ar
     allowed = recipe_in(folder, "--resume", "--allow", "train_problems")
     check_unchanged(allowed, folder)
     begin(allowed, folder, checkpoint, "bbbb")
-    assert "from step 1 on train_problems" in capsys.readouterr().out
+    assert "from step 1 on, train_problems" in capsys.readouterr().out
     fewer = recipe_in(folder, "--resume", "--allow", "train_args", train_args='{"split": "train", "n": 8}')
     begin(fewer, folder, checkpoint, "cccc")
     assert read_launch(folder).train_problems == "cccc"
@@ -202,7 +201,7 @@ def test_a_real_run_is_refused_as_changed_and_trains_on_as_allowed_from_another_
     trainer = train(recipe_in(Path("moved"), *words, max_steps=3, lr_scheduler_type="constant"))
     assert trainer is not None
     assert trainer.state.global_step == 3
-    assert "from step 2 on max_steps was 2, now 3" in capsys.readouterr().out
+    assert "from step 2 on, max_steps was 2, now 3" in capsys.readouterr().out
     assert yaml.safe_load((moved / RESOLVED).read_text())["max_steps"] == 3
     assert (moved / "recipe-to-step-000002.yaml").read_bytes() == before
     assert set(json.loads((moved / "support.json").read_text())["steps"]) == {"0", "2", "3"}
@@ -212,7 +211,7 @@ def test_an_explorer_with_a_state_cannot_join_a_run_that_has_none_of_it(make_tra
     settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 8}
     make_trainer("run", [], **settings).train()
     joined = make_trainer("run", [ReferenceReset(every=1)], **settings)
-    with pytest.raises(ConfigError, match="written without the explorer ReferenceReset"):
+    with pytest.raises(ConfigError, match="ReferenceReset"):
         joined.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
 
 
