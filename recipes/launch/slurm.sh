@@ -1,7 +1,7 @@
 #!/bin/bash
 # A recipe over several nodes of 8 GPUs with Slurm.
 # Command: sbatch --nodes 4 recipes/launch/slurm.sh models/qwen2.5-32b-dapo
-#          A job that was cut short continues where it was: submit the same line again.
+#          To continue an interrupted job, submit the same line again.
 #SBATCH --job-name offleash
 #SBATCH --ntasks-per-node 1
 #SBATCH --gpus-per-node 8

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A recipe on one node with torchrun, where Accelerate's launcher is not wanted. Plain data parallel: every GPU holds the
-# whole model. ZeRO and FSDP need their accelerate config, hence accelerate launch.
+# A recipe on one node with torchrun, where Accelerate's launcher is not wanted. Plain data parallel: every GPU has the
+# full model. ZeRO and FSDP need their accelerate config and accelerate launch.
 # Command: bash recipes/launch/torchrun.sh models/qwen2.5-0.5b-gsm8k 2
 set -euo pipefail
 

@@ -38,8 +38,8 @@ from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.images import has_images, picture_key, with_pictures, without_images
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Sampling
-from offleash.train import images
 from offleash.train.grpo import build_trainer, train
+from offleash.train.preflight import images
 from offleash.train.recipe.config import parse_recipe
 
 SHADES = {"dark": (0, 40), "bright": (200, 255)}

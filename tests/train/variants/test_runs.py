@@ -200,7 +200,7 @@ def test_a_report_of_other_settings_is_refused(files):
     words = ["--config", str(files / "base.yaml"), "--explorers", str(files / "guided.yaml"), "--seeds", "2"]
     words += ["--out", str(files / "out"), "--report-only"]
     (files / "guided.yaml").write_text("explorer: {pass_at_k: {k: 2}}\n")
-    with pytest.raises(ConfigError, match="--output_dir"):
+    with pytest.raises(ConfigError, match="--out"):
         main(words)
     assert not (files / "out" / "report.json").exists()
 
