@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from offleash.train.commands.metrics import all_metrics, as_markdown
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?P<gpu><!-- needs-gpu -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -67,6 +69,10 @@ def test_the_site_builds(tmp_path):
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "tutorial" / "index.html").exists()
+
+
+def test_the_page_of_metrics_has_the_table_of_the_code():
+    assert as_markdown(all_metrics()) in (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
