@@ -7,7 +7,7 @@ PURE := tests/test_architecture.py $(addprefix tests/eval/,stats tasks verify po
 export OMP_WAIT_POLICY ?= PASSIVE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab quick test test-all check format docs clean
+.PHONY: lab quick test test-all test-matrix check format docs clean
 
 lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a few minutes on a CPU
 	$(BIN)/accelerate launch --quiet --config_file recipes/accelerate/one_process.yaml -m offleash.train --config recipes/lab.yaml --resume
@@ -20,6 +20,9 @@ test: $(VENV)/.test  ## all tests but the slow ones
 
 test-all: $(VENV)/.vllm  ## the quick tests and the slow ones, with vLLM on the CPU and Ray
 	$(BIN)/python -m pytest -m "slow or not slow"
+
+test-matrix: $(VENV)/.test  ## the TRL seam against the oldest, pinned and newest TRL; or TRL="1.15.0 1.17.0"
+	$(BIN)/python tests/matrix.py $(TRL)
 
 check: $(VENV)/.test  ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -35,7 +38,7 @@ docs: $(VENV)/.test  ## the documentation as a site in build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .venv-matrix build dist *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,6 +1,6 @@
 """Everything private of TRL and of transformers' Trainer that Offleash uses: when TRL changes, this file changes.
 
-Read against trl 1.15 and 1.16 and transformers 5.17; `make test-matrix` runs the tests of this file against each TRL.
+Read against trl 1.16 and transformers 5.17; `make test-matrix` runs the tests of this file against other versions.
 Private names of TRL appear in one other file only, `train/trainer.py`, which overrides some methods. vLLM's own
 internals are in `eval/engines/vllm_seam.py`.
 """
