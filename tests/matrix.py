@@ -3,8 +3,8 @@
     python tests/matrix.py                  the oldest that pyproject.toml allows, the pinned one, the newest there is
     python tests/matrix.py 1.15.0 1.17.0    these
 
-The range of TRL in pyproject.toml is what this shows to pass. Other packages have the versions of constraints.txt, except
-where a version of TRL needs another.
+The range of TRL in pyproject.toml is what this shows to pass. Other packages have the versions of constraints.txt,
+except where a version of TRL needs another.
 """
 
 import json
