@@ -2,21 +2,24 @@
 
     offleash train --config recipes/lab.yaml --seed 1
     offleash train --config lab --resume
-    offleash train --config_file recipes/accelerate/node_zero3.yaml -- --config recipes/models/dapo-7b.yaml
+    offleash train --config_file recipes/accelerate/node_zero3.yaml --config recipes/models/dapo-7b.yaml
 
-Runs `accelerate launch [LAUNCHER OPTIONS] -m offleash.train [TRAINING OPTIONS]`. Options before `--` go to the launcher
-(`accelerate launch --help`: --config_file, --num_processes, ...), those after it to training. Without `--` all options
-go to training. `offleash train -- --help` lists the training options: the keys of a recipe.
+Runs `accelerate launch [LAUNCHER OPTIONS] -m offleash.train [TRAINING OPTIONS]`. The launcher gets the options
+--config_file, --num_processes, --num_machines, --machine_rank, --main_process_ip, --main_process_port, --gpu_ids and
+--mixed_precision, and everything before a `--` (`accelerate launch --help` lists its options); training gets the rest.
+`offleash train -- --help` lists the training options: the keys of a recipe.
 """
 
 import os
 import sys
+from itertools import islice
 
-HELP = ("-h", "--help")
+LAUNCHER = ("--config_file", "--num_processes", "--num_machines", "--machine_rank", "--main_process_ip")
+LAUNCHER += ("--main_process_port", "--gpu_ids", "--mixed_precision")
 
 
 def main(argv: list[str]) -> int:
-    if not argv or argv[0] in HELP:
+    if not argv or argv[0] in ("-h", "--help"):
         print((__doc__ or "").partition(": ")[2].strip())
         return 0 if argv else 2
     command = launch_command(argv)
@@ -26,6 +29,12 @@ def main(argv: list[str]) -> int:
 
 def launch_command(argv: list[str]) -> list[str]:
     """The command line that `offleash train` runs."""
-    place = argv.index("--") if "--" in argv else None
-    launcher, training = ([], argv) if place is None else (argv[:place], argv[place + 1 :])
+    place = argv.index("--") if "--" in argv else 0
+    launcher, training = argv[:place], []
+    words = iter(argv[place + 1 :] if "--" in argv else argv)
+    for word in words:
+        if word.partition("=")[0] not in LAUNCHER:
+            training.append(word)
+        else:
+            launcher += [word] if "=" in word else [word, *islice(words, 1)]
     return [sys.executable, "-m", "accelerate.commands.launch", *launcher, "-m", "offleash.train", *training]

@@ -1,8 +1,13 @@
 import sys
+from dataclasses import fields
 
 import pytest
+from accelerate.commands.launch import launch_command_parser
+from trl import GRPOConfig, ModelConfig
 
+from offleash.train.commands import train
 from offleash.train.commands.train import launch_command, main
+from offleash.train.recipe.config import RunConfig
 
 LAUNCHER = [sys.executable, "-m", "accelerate.commands.launch"]
 TRAINING = ["-m", "offleash.train"]
@@ -14,13 +19,24 @@ TRAINING = ["-m", "offleash.train"]
         (["--config", "lab"], [*LAUNCHER, *TRAINING, "--config", "lab"]),
         (["--", "--help"], [*LAUNCHER, *TRAINING, "--help"]),
         (
-            ["--num_processes", "2", "--", "--config", "lab", "--seed", "1"],
-            [*LAUNCHER, "--num_processes", "2", *TRAINING, "--config", "lab", "--seed", "1"],
+            ["--dynamo_backend", "no", "--", "--config", "lab", "--seed", "1"],
+            [*LAUNCHER, "--dynamo_backend", "no", *TRAINING, "--config", "lab", "--seed", "1"],
+        ),
+        (
+            ["--config", "lab", "--num_processes", "2", "--gpu_ids=0,1", "--seed", "1"],
+            [*LAUNCHER, "--num_processes", "2", "--gpu_ids=0,1", *TRAINING, "--config", "lab", "--seed", "1"],
         ),
     ],
 )
-def test_options_before_two_dashes_go_to_the_launcher_and_the_others_to_training(argv, command):
+def test_launcher_options_and_what_precedes_two_dashes_go_to_the_launcher_and_the_rest_to_training(argv, command):
     assert launch_command(argv) == command
+
+
+def test_no_launcher_option_is_a_key_of_a_recipe():
+    keys = {field.name for kind in (RunConfig, GRPOConfig, ModelConfig) for field in fields(kind)}
+    assert keys & {option.removeprefix("--") for option in train.LAUNCHER} == set()
+    launcher = {text for action in launch_command_parser()._actions for text in action.option_strings}
+    assert set(train.LAUNCHER) <= launcher
 
 
 def test_the_process_becomes_the_launcher(monkeypatch):
