@@ -154,14 +154,14 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     """The trainer of a recipe: the verifier as its reward, explorers and callbacks."""
     run, training, model = recipe
     train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
-    pictured, explorers = all_have_images(train_task, probe_task), load_explorers(run.explorers)
-    if pictured:
+    with_images, explorers = all_have_images(train_task, probe_task), load_explorers(run.explorers)
+    if with_images:
         check_takes_images(explorers)
-    dataset = training_dataset(train_task, pictured)
+    dataset = training_dataset(train_task, with_images)
     check_dataset_contamination(dataset, probe_task)
     check_aligned_saves(recipe)
     check_synced_reference(training)
-    processor = load_processor(model, pictured)
+    processor = load_processor(model, with_images)
     training.model_init_kwargs = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
@@ -182,7 +182,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         peft_config=get_peft_config(model),
     )
     reward.end_token_ids = frozenset([*trainer.eos_token_ids, text_tokenizer(trainer).pad_token_id])
-    if pictured:
+    if with_images:
         hide_image_token(trainer)
     _add_callbacks(trainer, recipe, train_task, probe_task)
     for line in no_op_settings(training):
@@ -190,9 +190,11 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     return trainer
 
 
-def training_dataset(task: Task, pictured: bool = False) -> Dataset:
+def training_dataset(task: Task, with_images: bool = False) -> Dataset:
     """The columns TRL needs: the prompt, and the id by which the reward finds the problem."""
-    prompts = [as_parts(p.prompt) if pictured else p.prompt for p in task.problems]  # a column is either text or parts
+    prompts = [
+        as_parts(p.prompt) if with_images else p.prompt for p in task.problems
+    ]  # a column is either text or parts
     ids = [problem.id for problem in task.problems]
     return Dataset.from_list([{"prompt": p, "problem_id": i} for p, i in zip(prompts, ids, strict=True)])
 

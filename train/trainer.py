@@ -78,8 +78,8 @@ class ExploringTrainer(GRPOTrainer):
         self._outside = [False] * len(inputs)
         if takes_images(self):
             prompts = {row["problem_id"]: row["prompt"] for row in inputs}
-            pictured = {problem_id: with_pictures(prompt) for problem_id, prompt in prompts.items()}
-            inputs = [{**row, "prompt": pictured[row["problem_id"]]} for row in inputs]
+            with_images = {problem_id: with_pictures(prompt) for problem_id, prompt in prompts.items()}
+            inputs = [{**row, "prompt": with_images[row["problem_id"]]} for row in inputs]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         return output
 

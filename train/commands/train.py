@@ -14,8 +14,10 @@ import os
 import sys
 from itertools import islice
 
-LAUNCHER = ("--config_file", "--num_processes", "--num_machines", "--machine_rank", "--main_process_ip")
-LAUNCHER += ("--main_process_port", "--gpu_ids", "--mixed_precision")
+LAUNCHER = (
+    *("--config_file", "--num_processes", "--num_machines", "--machine_rank", "--main_process_ip"),
+    *("--main_process_port", "--gpu_ids", "--mixed_precision"),
+)
 
 
 def main(argv: list[str]) -> int:

@@ -39,18 +39,18 @@ def all_have_images(*tasks: Task) -> bool:
     return any(held)
 
 
-def load_processor(model: ModelConfig, pictured: bool) -> PreTrainedTokenizerBase | ProcessorMixin:
+def load_processor(model: ModelConfig, with_images: bool) -> PreTrainedTokenizerBase | ProcessorMixin:
     """The model's tokenizer, or its processor where prompts hold images; it pads and cuts on the left."""
     name, where = model.model_name_or_path, {"revision": model.model_revision}
-    kind = AutoProcessor if pictured else AutoTokenizer
+    kind = AutoProcessor if with_images else AutoTokenizer
     try:
         found = kind.from_pretrained(name, padding_side="left", truncation_side="left", **where)
     except (OSError, ValueError, ImportError) as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), "").strip()
         raise ConfigError(f"cannot load the model {name!r}: {reason}") from error
-    if pictured and not isinstance(found, ProcessorMixin):
+    if with_images and not isinstance(found, ProcessorMixin):
         raise ConfigError(f"the prompts hold images, and {name!r} takes none: choose a vision-language model")
-    tokenizer = found.tokenizer if pictured else found
+    tokenizer = found.tokenizer if with_images else found
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return found

@@ -198,7 +198,7 @@ def _prompt_lengths(
     if all(map(has_images, problems)):
         notes.append("pixels are not part of the estimates: about 5 KB per image patch, for a batch of rollouts")
         try:
-            processor = load_processor(recipe.model, pictured=True)
+            processor = load_processor(recipe.model, with_images=True)
         except ConfigError as error:
             notes.append(f"the images of prompts cannot be counted: {error}")
             if not isinstance(error.__cause__, ImportError):  # a package that is missing here may be installed there
