@@ -6,11 +6,11 @@ leaves them:
     offleash compare pools/base pools/policy
     offleash compare pools/base pools/policy --html report.html --json report.json
 
-A series of checkpoints (the paper's Table 4), here every pool that a training run left:
+A series of checkpoints (the paper's Table 4), here every pool of a training run:
 
     offleash compare base-pools/countdown-3e0a16adf09c7d7c runs/lab/pools --html series.html
 
-Several tasks: folders that hold one pool per task are paired by task, or name the pools of each side:
+Several tasks: folders that hold one pool per task are matched by task, or name the pools of each side:
 
     offleash compare --base base/math500 base/aime24 --policy rl/math500 rl/aime24
 
@@ -19,7 +19,7 @@ Beside the numbers of "The Invisible Leash", for one of its model pairs (`offlea
     offleash compare pools/prorl/base pools/prorl/policy --pair prorl-1.5b-v1
 
 It prints support dynamics (P, S, E, O; SRR, NDR, SDS, NSCR) with intervals and the part that sampling noise explains,
-pass@k with the crossing, entropies and failure rates, and what was lost and gained.
+pass@k with the crossing, entropies and failure rates, and the units lost and gained.
 """
 
 import argparse
@@ -90,23 +90,17 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("pools", nargs="*", type=Path, metavar="BASE POLICY", help="folders of pools; more than two are a series")
     add("--base", nargs="+", type=Path, metavar="POOL", help="the base's pools, one per task")
-    add("--policy", nargs="+", type=Path, action="append", metavar="POOL", help="a policy's pools; again for a series")
-    add("--k", type=int, help="compare the first K draws of each problem (default: all that both have)")
+    add("--policy", nargs="+", type=Path, action="append", metavar="POOL", help="a policy's pools; repeat for a series")
+    add("--k", type=int, help="compare the first K draws of each problem (default: all that both sides have)")
     add("--force", action="store_true", help="compare although template or sampling differ, with a warning")
-    add("--pair", metavar="NAME", help="put the paper's numbers of this model pair beside ours, in every format")
+    add("--pair", metavar="NAME", help="show the paper's numbers for this model pair next to ours")
     add("--json", type=Path, metavar="FILE", help="every number with its interval; keys: offleash.eval.report.record")
     add("--markdown", type=Path, metavar="FILE", help="tables and samples for a README or an issue")
     add("--latex", type=Path, metavar="FILE", help="booktabs tables for a paper")
     add("--html", type=Path, metavar="FILE", help="one self-contained page with figures")
-    add("--examples", type=int, default=10, metavar="N", help="units lost, and gained, to show (default: %(default)s)")
-    add("--confidence", type=float, default=0.95, metavar="C", help="of every interval (default: %(default)s)")
-    add(
-        "--resamples",
-        type=int,
-        default=2000,
-        metavar="N",
-        help="bootstrap resamples per interval (default: %(default)s)",
-    )
-    add("--seed", type=int, default=0, help="of the resampling (default: %(default)s)")
-    add("--quiet", action="store_true", help="no notes on what is being done")
+    add("--examples", type=int, default=10, metavar="N", help="lost and gained units to show (default: %(default)s)")
+    add("--confidence", type=float, default=0.95, metavar="C", help="level of the intervals (default: %(default)s)")
+    add("--resamples", type=int, default=2000, metavar="N", help="bootstrap resamples (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the bootstrap (default: %(default)s)")
+    add("--quiet", action="store_true", help="no progress messages")
     return parser

@@ -1,4 +1,4 @@
-"""offleash pairs: the model pairs of "The Invisible Leash": list them, or print the commands that measure one again.
+"""offleash pairs: the model pairs of "The Invisible Leash": list them, or print the commands that reproduce one.
 
 offleash pairs                   every pair with its models and what the paper found
 offleash pairs prorl-1.5b-v1     what to run: both arms, and the comparison beside the paper's numbers; for its entropy
@@ -38,10 +38,10 @@ def _parser() -> argparse.ArgumentParser:
         description=summary.partition(": ")[2] + "\n" + rest,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("name", nargs="?", help="a pair, or the file of one of your own")
-    made.add_argument("--pools", default="pools", metavar="DIR", help="where the samples go (default %(default)s)")
+    made.add_argument("name", nargs="?", help="a pair, or a YAML file with your own")
+    made.add_argument("--pools", default="pools", metavar="DIR", help="folder for the samples (default: %(default)s)")
     made.add_argument("--tasks", nargs="+", metavar="TASK", help="only these of its tasks")
-    made.add_argument("--k", type=int, help="draws per problem instead of the paper's")
+    made.add_argument("--k", type=int, help="draws per problem (default: the paper's)")
     return made
 
 
@@ -50,13 +50,13 @@ def commands(
 ) -> Iterator[str]:
     """Shell commands: `offleash sample` for both arms, one call per budget, then `offleash compare`.
 
-    The paper's entropy study is of 32 draws, which a pool that stops early does not have: it gets pools of its own
+    The paper's entropy study is of 32 draws, which a pool that stops early does not have: it gets separate pools
     where those of the support are larger, and `offleash score`, because vLLM gives no token entropy.
     """
     if k is not None and k < 1:
         raise ConfigError(f"--k must be at least 1, got {k}")
-    if strange := set(tasks or []) - set(pair.tasks):
-        raise ConfigError(f"{pair.name} has no task {', '.join(sorted(strange))}; it has {', '.join(pair.tasks)}")
+    if unknown := set(tasks or []) - set(pair.tasks):
+        raise ConfigError(f"{pair.name} has no task {', '.join(sorted(unknown))}; it has {', '.join(pair.tasks)}")
     chosen = {name: draws if k is None else k for name, draws in pair.tasks.items() if tasks is None or name in tasks}
     folder = f"{pools}/{pair.name}"
     studied = {name: SAMPLES_K for name, draws in chosen.items() if name in pair.paper.samples and draws >= SAMPLES_K}
@@ -77,7 +77,7 @@ def commands(
 
 
 def _groups(tasks: dict[str, int]) -> Iterator[tuple[list[str], int]]:
-    """Tasks of one budget together; a judged task by itself, it needs arguments of its own."""
+    """Tasks with the same budget together; a judged task alone, because it needs other arguments."""
     for draws in dict.fromkeys(tasks.values()):
         names = [name for name, other in tasks.items() if other == draws]
         if plain := [name for name in names if not _judged(name)]:

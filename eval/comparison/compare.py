@@ -76,7 +76,7 @@ def compare(
     >>> overall.problems, overall.k_max, sorted(overall.units.any_hit.estimates)[:4]
     (4, 8, ['expanded', 'ndr', 'nscr', 'out'])
     """
-    settings, tell = Settings(confidence, resamples, seed, examples), note or _silent
+    settings, note = Settings(confidence, resamples, seed, examples), note or _ignore
     if resamples < 1 or examples < 0 or seed < 0:
         raise ConfigError(
             "resamples must be at least 1, examples and seed not negative; "
@@ -89,12 +89,12 @@ def compare(
     warnings: dict[str, None] = {}
     for _, pairs, alone in matched:  # all checks come before any long read
         warnings |= dict.fromkeys([*alone, *(text for pools in pairs for text in check_comparable(*pools, force))])
-    readers = {one.spec.task: Reader(one, tell) for _, pairs, _ in matched for one, _ in pairs}
+    readers = {one.spec.task: Reader(one, note) for _, pairs, _ in matched for one, _ in pairs}
     notes: dict[str, None] = {}
     results = []
     for side, pairs, _ in matched:
-        tell(f"comparing {side.label} with {base_side.label}")
-        own = [Reader(other, tell) for _, other in pairs]
+        note(f"comparing {side.label} with {base_side.label}")
+        own = [Reader(other, note) for _, other in pairs]
         of_base = [readers[one.spec.task] for one, _ in pairs]
         tasks = [align(one, other, k) for one, other in zip(of_base, own, strict=True)]
         notes |= dict.fromkeys(text for task in tasks for text in task.notes)
@@ -138,7 +138,7 @@ def _domains(
     if len(names) == 1:
         return [replace(overall, name=names[0])], []
     if len(names) > _MAX_DOMAINS:
-        return [], [f"the problems name {len(names)} domains: none is shown, more than {_MAX_DOMAINS} are no breakdown"]
+        return [], [f"the problems have {len(names)} domains: none is shown, the most that are is {_MAX_DOMAINS}"]
     scopes = []
     for name in names:
         chosen = [Part(part.aligned, np.array([other == name for other in part.aligned.domain_p])) for part in parts]
@@ -147,7 +147,7 @@ def _domains(
 
 
 def _shortcomings(reader: Reader, label: str) -> list[str]:
-    """What is missing from a pool, and what in it could not be judged."""
+    """What is missing from a pool, and which of its samples have no verdict."""
     pool, n_p = reader.pool, reader.all.hits.n_p
     drawn, budget = int(n_p.sum()), len(n_p) * pool.spec.k
     where, warnings = f"{label}, {pool.spec.task}", []
@@ -167,7 +167,7 @@ def _shortcomings(reader: Reader, label: str) -> list[str]:
     if failed:
         warnings.append(
             f"{where}: {failed:,} samples ({failed / drawn:.2%}) could not be judged (verifier timeout "
-            "or error): they count as draws that missed, which may not be so"
+            "or error): they count as misses, which may be wrong"
         )
     return warnings
 
@@ -176,5 +176,5 @@ def _info(side: Side, readers: Sequence[Reader]) -> SideInfo:
     return replace(side_info(side), draws=sum(int(reader.all.hits.n_p.sum()) for reader in readers))
 
 
-def _silent(text: str) -> None:
+def _ignore(text: str) -> None:
     pass

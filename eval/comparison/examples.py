@@ -147,7 +147,7 @@ def _readable(prompt: str | Messages) -> str:
 
 
 def cut_text(text: str, limit: int = TEXT_LIMIT) -> str:
-    """A long text without its middle: a completion is told by how it starts and how it ends."""
+    """A long text without its middle: the start and the end matter most."""
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -1,4 +1,4 @@
-"""A pair: a base and the policy trained from it, how "The Invisible Leash" sampled them, and what it found.
+"""A model pair: a base and the policy trained from it, how "The Invisible Leash" sampled them, and what it found.
 
 One YAML each in recipes/pairs/. Counts are written as the paper prints them: preserved, expanded, shrunk, out.
 """
@@ -25,7 +25,7 @@ SAMPLES_K = 32
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The paper's numbers: what it does not give is not there."""
+    """The paper's numbers; what it does not report is absent."""
 
     tasks: Mapping[str, Dynamics]
     domains: Mapping[str, Dynamics]
@@ -64,27 +64,27 @@ def find_pair(name: str) -> ModelPair:
 
 
 def load_pair(path: Path) -> ModelPair:
-    """Read and check a pair's file; a key, task or count that makes no sense is refused by name."""
+    """Read and check a pair's file; an unknown key or task, or a bad count, is an error that names it."""
     try:
         values = yaml.safe_load(path.read_text())
         known = {one.name for one in fields(ModelPair)} - {"name"}
         if unknown := sorted(set(values) - known):
             raise ConfigError(f"{path}: unknown key {', '.join(unknown)}; a pair has {', '.join(sorted(known))}")
-        if strange := sorted(set(values["tasks"]) - set(TASKS)):
-            raise ConfigError(f"{path}: no task {', '.join(strange)}; `offleash tasks` lists them")
+        if unknown_tasks := sorted(set(values["tasks"]) - set(TASKS)):
+            raise ConfigError(f"{path}: no task {', '.join(unknown_tasks)}; `offleash tasks` lists them")
         return ModelPair(name=path.stem, **{**values, "paper": _published(values["paper"], values["tasks"])})
     except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{path} is no pair: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path} is not a valid pair: {' '.join(str(error).split())}") from error
 
 
 def _published(values: Mapping[str, Any], tasks: Mapping[str, int]) -> Published:
     unknown = set(values) - {one.name for one in fields(Published)}
-    strange = {*values.get("tasks", {}), *values.get("samples", {})} - set(tasks)
-    strange |= set(values.get("domains", {})) - set(DOMAINS)
-    if unknown | strange:
-        raise ValueError(f"paper has {', '.join(sorted(unknown | strange))}, which the pair has not")
+    unknown_tasks = {*values.get("tasks", {}), *values.get("samples", {})} - set(tasks)
+    unknown_tasks |= set(values.get("domains", {})) - set(DOMAINS)
+    if unknown | unknown_tasks:
+        raise ValueError(f"paper has {', '.join(sorted(unknown | unknown_tasks))}, which the pair does not have")
     return Published(
         tasks={name: _dynamics(counts) for name, counts in values.get("tasks", {}).items()},
         domains={name: _dynamics(counts) for name, counts in values.get("domains", {}).items()},

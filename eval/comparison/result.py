@@ -1,7 +1,7 @@
 """What a comparison of pools says, as plain data: made by `comparison.compare`, shown by `offleash.eval.report`.
 
-Every number is an `Estimate` (value, interval, count of problems) or stands beside the counts it comes from. What is
-undefined is NaN. Nothing here is escaped or rounded: text of models and of problems is as hostile as it was stored.
+Every number is an `Estimate` (value, interval, count of problems) or comes with the counts behind it. What is undefined
+is NaN. Nothing here is escaped or rounded: text of models and problems is untrusted, and exactly as it was stored.
 """
 
 import math
@@ -60,7 +60,7 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Units, or problems: support at one hit, and at hits that are hardly noise (None if the plan stops before)."""
+    """Units, or problems: support at one hit, and at `STABLE_HITS` hits (None if the plan stops before)."""
 
     total: int
     any_hit: Support
@@ -126,7 +126,7 @@ class Scope:
     rows_k: int
     """Draws of a problem that `rows` is about, the fewest where they differ."""
     rows: Mapping[str, Contrast]
-    """Keys: see `offleash.eval.comparison.compare.ROWS`."""
+    """Keys: see `offleash.eval.comparison.scopes.ROWS`."""
     perplexity: tuple[Perplexity, ...]
 
 
@@ -146,7 +146,7 @@ class Example:
     task: str
     change: Change
     whole_problem: bool
-    """No correct answer of the problem is left to (or was known by) the other side."""
+    """The other side reached no correct answer of the problem at all."""
     prompt: str
     gold: str
     base_text: str | None
@@ -155,7 +155,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Units that crossed the line in one direction; `examples` are the first few, whole problems first."""
+    """Units lost, or units gained; `examples` are the first few, those that are a whole problem first."""
 
     units: int
     problems: int
@@ -183,6 +183,6 @@ class Comparison:
     policies: tuple[PolicyResult, ...]
     confidence: float
     warnings: tuple[str, ...]
-    """What makes a number here less than it seems."""
+    """What limits how far these numbers can be trusted."""
     notes: tuple[str, ...]
     """What was done to make the numbers comparable."""

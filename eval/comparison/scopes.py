@@ -44,7 +44,7 @@ ROWS: dict[str, str] = {
     "error": "verifier error",
     "kl_base_k1": "KL to the base, k1 (nats)",
 }
-"""Key of `Scope.rows` -> its name: the paper's Table 5, and the rates of what was not judged."""
+"""Key of `Scope.rows` -> its name: the paper's Table 5, and the rates of samples without a verdict."""
 
 SHARES = ("avg", "majority", "no_answer", "truncated", "timeout", "error")
 """Those of ROWS that lie between 0 and 1."""
@@ -59,7 +59,7 @@ _POSTERIOR_SAMPLES = 500
 
 
 class Settings(NamedTuple):
-    """Of the intervals; and how many units lost and gained are shown."""
+    """Of the intervals, and how many units lost and gained to show."""
 
     confidence: float = 0.95
     resamples: int = 2000
@@ -113,7 +113,7 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
 
 
 def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
-    """Units at floors 1/2, 1/4, ... down to half a hit; nothing for adaptive plans, whose hits stop counting."""
+    """Units at thresholds 1/2, 1/4, ... down to half a hit; empty for adaptive plans, which stop counting hits."""
     if any(part.aligned.plan is not None for part in parts):
         return []
     rng = np.random.default_rng([settings.seed, 1])
@@ -155,7 +155,7 @@ def _unit_hits(part: Part) -> _Hits:
 
 
 def _joined(parts: Sequence[_Hits]) -> _Hits:
-    """One after another, with problems of different parts told apart."""
+    """One after another, with distinct problem numbers across parts."""
     starts = np.cumsum([0, *(int(hits.problem.max(initial=0)) + 1 for hits in parts)])
     moved = [hits._replace(problem=hits.problem + start) for hits, start in zip(parts, starts[:-1], strict=True)]
     return _Hits(*(np.concatenate(columns) for columns in zip(*moved, strict=True)))
@@ -163,9 +163,9 @@ def _joined(parts: Sequence[_Hits]) -> _Hits:
 
 def _level(parts: Sequence[Part], hits: Sequence[_Hits], k: int, settings: Settings, rng: np.random.Generator) -> Level:
     joined = _joined(hits)
-    # A plan that stops at r successes cannot tell more than r hits apart.
-    told = min((part.aligned.plan.successes for part in parts if part.aligned.plan is not None), default=STABLE_HITS)
-    thresholds = [1, STABLE_HITS] if told >= STABLE_HITS else [1]
+    # A plan that stops at r successes cannot distinguish more than r hits.
+    largest = min((part.aligned.plan.successes for part in parts if part.aligned.plan is not None), default=STABLE_HITS)
+    thresholds = [1, STABLE_HITS] if largest >= STABLE_HITS else [1]
     supports = [_support(parts, hits, joined, threshold, k, settings, rng) for threshold in thresholds]
     return Level(len(joined.base), supports[0], supports[1] if len(supports) > 1 else None)
 
@@ -282,7 +282,7 @@ def _mean_estimates(
     estimates = []
     for c in range(width):
         sure = rows_pc[known[:n, c], c]
-        # One problem alone says nothing of how others would vary, unless pseudo-problems do.
+        # One problem alone says nothing about the variation between problems, unless pseudo-problems do.
         spread = resampled_bc[:, c] if len(sure) > 1 or known[n:, c].any() else np.empty(0)
         mean = float(sure.mean()) if len(sure) else math.nan
         estimates.append(interval(mean, spread, len(sure), settings.confidence))

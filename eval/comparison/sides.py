@@ -1,7 +1,7 @@
 """Which pools are compared with which: folders into sides, sides matched by task, and what may not differ.
 
-A side is one model: one pool per task. A folder may be a pool, or hold pools: of different tasks, then it is one side;
-of one task again and again, as a run leaves them (`pools/step-000050`, ...), then each is a side, together a series.
+A side is one model, with one pool per task. A folder is a pool or holds pools. Pools of different tasks are one side;
+several pools of one task, as a training run leaves them (`pools/step-000050`, ...), are a side each, and a series.
 """
 
 import re
@@ -35,7 +35,7 @@ _STEP = re.compile(r"(?:step|checkpoint|ckpt)[-_ ]?(\d+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One model's pools, one per task; `label` is made of the folder they are in."""
+    """One model's pools, one per task; `label` is the name of their folder."""
 
     label: str
     pools: tuple[Pool, ...]
@@ -56,7 +56,7 @@ def find_base(source: PoolSource | Sequence[PoolSource]) -> Side:
 
 
 def find_policies(source: PoolSource | Sequence[PoolSource | Sequence[PoolSource]]) -> list[Side]:
-    """The sides in `source`: of a folder all that it holds, of a list each item's; an inner list is one side."""
+    """The sides in `source`: all that a folder holds, and those of each item of a list; an inner list is one side."""
     sides: list[Side] = []
     for item in _as_list(source):
         sides += _sides_below(Path(item)) if isinstance(item, str | Path) else [_one_side(_as_list(item), "a policy")]
@@ -98,7 +98,7 @@ def _sides_below(root: Path) -> list[Side]:
 
 
 def distinct_labels(sides: Sequence[Side]) -> list[Side]:
-    """The same sides; labels that occur twice get as much of their path as it takes to tell them apart."""
+    """The same sides; duplicate labels get as much of their path as makes them distinct."""
     result = list(sides)
     for depth in range(2, 8):
         labels = [side.label for side in result]
@@ -128,13 +128,13 @@ def check_comparable(base: Pool, policy: Pool, force: bool = False) -> list[str]
 
     `force` lets template and sampling differ, with a warning; never the task, its version or its problems.
     """
-    refused, forced = _differences(base, policy, _MUST_AGREE), _differences(base, policy, _MAY_BE_FORCED)
+    fatal, forced = _differences(base, policy, _MUST_AGREE), _differences(base, policy, _MAY_BE_FORCED)
     if base.answers != policy.answers:
-        refused.append("correct answers listed: they differ")
-    if refused or (forced and not force):
-        hint = "" if refused else "; --force compares them all the same"
+        fatal.append("correct answers listed: they differ")
+    if fatal or (forced and not force):
+        hint = "" if fatal else "; --force compares them anyway"
         raise PoolError(
-            f"{policy.path} cannot be compared with {base.path} (base's -> policy's): {'; '.join(refused + forced)}. "
+            f"{policy.path} cannot be compared with {base.path} (base's -> policy's): {'; '.join(fatal + forced)}. "
             f"Only weights, seed and budget may differ{hint}"
         )
     warnings = [f"FORCED although {difference} ({policy.path.name})" for difference in forced]
@@ -152,7 +152,7 @@ def check_comparable(base: Pool, policy: Pool, force: bool = False) -> list[str]
 
 
 def _unknown(pool: Pool) -> list[str]:
-    """What an imported pool was not told of how it was drawn."""
+    """What an imported pool does not record about how it was drawn."""
     sampling = pool.spec.temperature < 0 or pool.spec.max_new_tokens < 0
     template = pool.spec.template == "unknown"
     return ["how it was sampled"] * sampling + ["which template it used"] * template
@@ -197,7 +197,7 @@ def _pool_folders(path: Path) -> list[Path]:
 
 
 def _name(path: Path) -> str:
-    """The last part of a path that says something."""
+    """The last part of a path that is not empty."""
     return path.name or path.resolve().name
 
 

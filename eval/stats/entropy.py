@@ -1,10 +1,10 @@
 """Answer entropy: how spread a model's final answers to a problem are, in nats.
 
 The paper's number (arXiv 2507.14843v4, Sec. 5.1 and B.4) is the plug-in entropy of the answer classes of n samples, "no
-answer" being a class of its own, averaged over problems. The plug-in is biased low by about (classes - 1)/2n: it makes
-the model with more rare answers look less diverse than it is, and cannot be compared across different n. Beside it
-stands the estimator of Chao, Wang and Jost 2013 ("Entropy and the species accumulation curve", Methods in Ecology and
-Evolution 4): an unbiased part for what was seen, and what the singletons and doubletons say of the unseen.
+answer" counting as a class, averaged over problems. The plug-in is biased low by about (classes - 1)/2n: it makes the
+model with more rare answers look less diverse than it is, and cannot be compared across different n. The corrected
+estimator is that of Chao, Wang and Jost 2013 ("Entropy and the species accumulation curve", Methods in Ecology and
+Evolution 4): an unbiased part for the classes seen, and an estimate of the unseen from the singletons and doubletons.
 """
 
 import numpy as np
@@ -68,16 +68,17 @@ def answer_entropies(problem_c: ArrayLike, count_c: ArrayLike, problems: int) ->
 
 def _seen(counts_a: ArrayLike) -> Ints:
     counts = np.asarray(counts_a)
-    whole = counts.astype(np.int64)
-    if counts.ndim != 1 or np.any(whole != counts) or np.any(whole < 0):
+    integers = counts.astype(np.int64)
+    if counts.ndim != 1 or np.any(integers != counts) or np.any(integers < 0):
         raise ConfigError("counts_a must be a vector of non-negative integers, one per answer class")
-    return whole[whole > 0]
+    return integers[integers > 0]
 
 
 def _unseen(share: float, n: int) -> float:
     """(1-A)^(1-n) (-ln A - sum_{r<n} (1-A)^r / r), which is sum_{j>=1} (1-A)^j / (n-1+j).
 
-    The first form cancels to nothing when A is large, the second needs 1/A terms when it is small: each where it works.
+    The first form cancels to nothing when A is large, the second needs 1/A terms when it is small; each is used where
+    it works.
     """
     rest = 1 - share
     if share * n > 1:

@@ -1,4 +1,4 @@
-"""An estimate never travels without its interval and its count; and the resampling every interval here comes from.
+"""Estimates with their interval and count, and the resampling that the intervals come from.
 
 Problems are the unit of resampling: what is drawn for one problem stays together, and base and policy stay paired.
 The resampling is the Bayesian bootstrap (Rubin 1981, "The Bayesian Bootstrap"): Dirichlet weights over problems in

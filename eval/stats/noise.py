@@ -77,7 +77,7 @@ def noise_test(
     >>> test.shrunk.observed, round(test.shrunk.expected, 2), round(test.shrunk.p, 4)
     (2, 0.63, 0.0626)
     """
-    base, policy, n_base, n_policy = _checked(base_hits_u, policy_hits_u, n_base_u, n_policy_u, threshold)
+    base, policy, n_base, n_policy = _check_counts(base_hits_u, policy_hits_u, n_base_u, n_policy_u, threshold)
     problem = check_problems(problem_u, base.size)
     groups = np.unique(np.stack([np.unique(problem, return_inverse=True)[1], n_base, n_policy]), axis=1)
     if groups.shape[1] != len(np.unique(problem)):
@@ -109,14 +109,14 @@ def _one_sided(total_u: Ints, n_here_u: Ints, n_there_u: Ints, threshold: int) -
     triples, index_u = np.unique(np.stack([n_here_u, n_there_u, total_u], axis=1), axis=0, return_inverse=True)
     chance_r = np.zeros(len(triples))
     for n_here, n_there in np.unique(triples[:, :2], axis=0):
-        of_pair = (triples[:, 0] == n_here) & (triples[:, 1] == n_there)
-        chance_r[of_pair] = _one_sided_of_pair(triples[of_pair, 2], int(n_here), int(n_there), threshold)
+        of_pools = (triples[:, 0] == n_here) & (triples[:, 1] == n_there)
+        chance_r[of_pools] = _one_sided_of_pools(triples[of_pools, 2], int(n_here), int(n_there), threshold)
     if chance_u.size:
         chance_u = chance_r[index_u.ravel()]
     return chance_u
 
 
-def _one_sided_of_pair(total_t: Ints, n_here: int, n_there: int, threshold: int) -> Floats:
+def _one_sided_of_pools(total_t: Ints, n_here: int, n_there: int, threshold: int) -> Floats:
     """The same for one pair of pools: the sum over y < threshold hits there of C(T,y) [here]_(T-y) [there]_y/[N]_T."""
     n = n_here + n_there
     with np.errstate(divide="ignore"):
@@ -176,7 +176,7 @@ def _binomial_pmf(n: int, rate: float, x: Ints) -> Floats:
     return np.exp(log_choose + x * math.log(rate) + (n - x) * math.log1p(-rate))
 
 
-def _checked(
+def _check_counts(
     base_hits_u: ArrayLike, policy_hits_u: ArrayLike, n_base_u: ArrayLike, n_policy_u: ArrayLike, threshold: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
     base, policy = check_hits(base_hits_u, policy_hits_u)

@@ -2,7 +2,7 @@
 
 pass@k is the unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, eq. 1): of n samples c are correct, and
 1 - C(n-c, k)/C(n, k) is the share of k-subsets that hold a correct one. The ratio is a running product over k, so all
-budgets 1..n of a problem cost n multiplications and lose no digits to logarithms. k > n is undefined: NaN, no guess.
+budgets 1..n of a problem cost n multiplications and lose no digits to logarithms. k > n is undefined: NaN.
 Intervals resample problems (see `offleash.eval.stats.intervals`). Asked for by verl#7240, limit-of-RLVR#10 and others.
 """
 
@@ -37,7 +37,7 @@ def powers_of_two(k: int) -> list[int]:
 
 def budgets(n: int) -> list[int]:
     """The usual ladder of k: powers of two up to n, and n itself."""
-    ladder = [1 << i for i in range(max(n, 0).bit_length())]
+    ladder = powers_of_two(n)
     return ladder if not ladder or ladder[-1] == n else [*ladder, n]
 
 
@@ -53,7 +53,7 @@ def pass_at_k(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> Floats:
     >>> pass_at_k([0, 1, 4], 8, [1, 4, 8]).round(3).tolist()
     [[0.0, 0.0, 0.0], [0.125, 0.5, 1.0], [0.5, 0.986, 1.0]]
     """
-    correct, n, budget = _pool(correct_p, n_p, ks)
+    correct, n, budget = _check_pool(correct_p, n_p, ks)
     return np.where(budget > n[:, None], np.nan, 1 - all_fail(correct, n, budget))
 
 
@@ -150,11 +150,11 @@ def crossing(base_k: ArrayLike, policy_k: ArrayLike, ks: Sequence[int]) -> float
     return float(np.exp(np.log(budget[before]) + share * np.log(budget[after] / budget[before])))
 
 
-def _pool(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> tuple[Ints, Ints, Ints]:
+def _check_pool(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> tuple[Ints, Ints, Ints]:
     correct, n = np.broadcast_arrays(*(np.atleast_1d(np.asarray(a)) for a in (correct_p, n_p)))
     correct_int, n_int, budget = (np.asarray(a).astype(np.int64) for a in (correct, n, np.atleast_1d(ks)))
     if correct.ndim != 1 or np.any(correct_int != correct) or np.any(correct_int < 0) or np.any(correct_int > n_int):
-        raise ConfigError("correct_p must hold one whole count per problem, between 0 and its n")
+        raise ConfigError("correct_p must hold one integer per problem, between 0 and its n")
     if np.any(budget < 1):
         raise ConfigError(f"every k must be at least 1, got {budget.min()}")
     return correct_int, n_int, budget

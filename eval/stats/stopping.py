@@ -1,4 +1,4 @@
-"""Adaptive plans: draw until r successes, at most `cap` draws. What they cost, and what they say without bias.
+"""Adaptive plans: draw until r successes, at most `cap` draws. Their cost, and unbiased estimates from them.
 
 Most problems are easy, and a pool of fixed k spends most of its samples on what is already known. A problem that is
 dropped at its r-th success is in support at every threshold up to r exactly when a fixed pool of `cap` of the same
@@ -76,7 +76,7 @@ def stopped_pass_at_k(draws_p: ArrayLike, successes_p: ArrayLike, ks: ArrayLike,
 
     `successes` and `cap` are the plan's r and cap; `draws_p` and `successes_p` are where it left each problem.
     """
-    drawn, hits = _checked(draws_p, successes_p, successes, cap)
+    drawn, hits = _check_stopped(draws_p, successes_p, successes, cap)
     budget = np.atleast_1d(np.asarray(ks)).astype(np.int64)
     if np.any(budget < 1):
         raise ConfigError(f"every k must be at least 1, got {budget.min()}")
@@ -99,8 +99,8 @@ def stopped_noise_test(
     Exact for one unit per problem. Given both pools' draws and successes together, each way to split them has a chance
     proportional to its paths in the base times its paths in the policy, whatever the rate.
     """
-    base_draws, base_hits = _checked(*base, successes, cap)
-    policy_draws, policy_hits = _checked(*policy, successes, cap)
+    base_draws, base_hits = _check_stopped(*base, successes, cap)
+    policy_draws, policy_hits = _check_stopped(*policy, successes, cap)
     if base_hits.shape != policy_hits.shape:
         raise ConfigError(f"both pools must hold the same problems, got {base_hits.shape} and {policy_hits.shape}")
     if not 1 <= threshold <= successes:
@@ -144,7 +144,7 @@ def _check_plan(successes: int, cap: int) -> None:
         raise ConfigError(f"a plan needs at least one success and one draw, got successes={successes}, cap={cap}")
 
 
-def _checked(draws_p: ArrayLike, successes_p: ArrayLike, successes: int, cap: int) -> tuple[Ints, Ints]:
+def _check_stopped(draws_p: ArrayLike, successes_p: ArrayLike, successes: int, cap: int) -> tuple[Ints, Ints]:
     _check_plan(successes, cap)
     drawn, hits = (np.atleast_1d(np.asarray(a)).astype(np.int64) for a in (draws_p, successes_p))
     if drawn.shape != hits.shape or drawn.ndim != 1:

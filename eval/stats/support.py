@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 CELLS = ("preserved", "shrunk", "expanded", "out")
 METRICS = ("srr", "ndr", "sds", "nscr")
 STABLE_HITS = 5
-"""A unit hit this often on one side and missed on the other is hardly noise (probability .03 at equal budgets)."""
+"""A unit hit this often on one side and missed on the other is unlikely to be noise (p = .03 at equal budgets)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Dynamics:
 
     @property
     def srr(self) -> float:
-        """Support retention rate P / (P + S): how much of what the base could solve is still there."""
+        """Support retention rate P / (P + S): the fraction of base units retained."""
         return self._metric("srr")
 
     @property
     def ndr(self) -> float:
-        """Net discovery rate E / (P + E): how much of what the policy can solve is new."""
+        """Net discovery rate E / (P + E): the fraction of policy units that are new."""
         return self._metric("ndr")
 
     @property
@@ -63,7 +63,7 @@ class Dynamics:
 
     @property
     def nscr(self) -> float:
-        """Net support change rate (E - S) / (P + E + S)."""
+        """Net support change rate (E - S) / (P + E + S): (gained - lost) / union."""
         return self._metric("nscr")
 
     @property

@@ -411,7 +411,7 @@ def test_k_asks_for_the_first_draws_only(tmp_path: Path) -> None:
         )
         for name in ("preserved", "expanded", "shrunk", "out")
     )
-    with pytest.raises(PoolError, match="k must be at least 1"):
+    with pytest.raises(PoolError, match=r"k .* 0"):
         compared(tmp_path / "b", tmp_path / "p", k=0)
     assert any("k = 99 was asked for" in note for note in compared(tmp_path / "b", tmp_path / "p", k=99).notes)
 
@@ -594,9 +594,9 @@ def test_pools_without_a_draw_in_common_are_refused(tmp_path: Path) -> None:
     problems = make_problems(1)
     pool_of_hits(tmp_path / "b", [1], 2, problems)
     Pool.create(tmp_path / "p", make_spec(problems, 2, weights="p"), problems)
-    with pytest.raises(PoolError, match="no problem with draws on both sides"):
+    with pytest.raises(PoolError, match=r"b and .*p"):
         compared(tmp_path / "b", tmp_path / "p")
-    with pytest.raises(ConfigError, match="nothing to compare"):
+    with pytest.raises(ConfigError, match="policy"):
         compare(tmp_path / "b", [])
 
 
@@ -630,7 +630,7 @@ def test_a_run_of_pools_is_a_series_in_the_order_of_its_steps(tmp_path: Path) ->
     assert [result.side.step for result in comparison.policies] == [50, 200, 1000]
     again = compared(tmp_path / "base", tmp_path / "run" / "pools" / "step-50")
     assert repr(one(again).overall) == repr(comparison.policies[0].overall)  # its neighbours do not matter
-    with pytest.raises(PoolError, match=r"has 3 pools of task 'sums' \(step-1000, step-200, step-50\)"):
+    with pytest.raises(PoolError, match=r"sums.*step-1000, step-200, step-50"):
         compared(tmp_path / "run", tmp_path / "base")
 
 
@@ -643,9 +643,9 @@ def test_labels_that_are_the_same_get_more_of_their_path(tmp_path: Path) -> None
 
 
 def test_what_is_no_pool_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PoolError, match="does not exist"):
+    with pytest.raises(PoolError, match="nowhere"):
         compare(tmp_path / "nowhere", tmp_path)
-    with pytest.raises(PoolError, match="holds none"):
+    with pytest.raises(PoolError, match=r"pool\.json"):
         compare(tmp_path, tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="the base"):
         compare([], tmp_path)

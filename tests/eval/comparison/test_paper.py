@@ -142,9 +142,9 @@ def test_what_the_entropy_study_compares_is_drawn_in_full_scored_and_compared(na
 def test_a_smaller_measurement_can_be_asked_for_and_a_foreign_task_is_refused():
     pair = find_pair("olmo-2-1b")
     assert [text.count("--k 8") for text in commands(pair, tasks=["math500"], k=8)] == [1, 1, 0]
-    with pytest.raises(ConfigError, match="--k must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match=r"--k.*0"):
         list(commands(pair, k=0))
-    with pytest.raises(ConfigError, match="olmo-2-1b has no task countdown"):
+    with pytest.raises(ConfigError, match=r"olmo-2-1b.*countdown"):
         list(commands(pair, tasks=["countdown"]))
 
 
@@ -155,18 +155,18 @@ def test_the_list_names_every_pair(capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("{bases: x, tasks: {}, paper: {}}", "unknown key bases"),
-        ("{tasks: {maths: 3}, paper: {}}", "no task maths"),
-        ("{tasks: {math500: 3}, paper: {tasks: {math500: [1, 2]}}}", "is no pair"),
-        ("{tasks: {math500: 3}, paper: {tasks: {minerva: [1, 2, 3, 4]}}}", "paper has minerva"),
-        ("[1]", "is no pair|unknown key"),
+        ("{bases: x, tasks: {}, paper: {}}", "bases"),
+        ("{tasks: {maths: 3}, paper: {}}", "maths"),
+        ("{tasks: {math500: 3}, paper: {tasks: {math500: [1, 2]}}}", "pair.yaml"),
+        ("{tasks: {math500: 3}, paper: {tasks: {minerva: [1, 2, 3, 4]}}}", "minerva"),
+        ("[1]", "pair.yaml"),
     ],
 )
-def test_a_pairs_file_that_makes_no_sense_is_refused(tmp_path, text, message):
+def test_an_invalid_pair_file_is_an_error_that_names_what_is_wrong(tmp_path, text, named):
     (tmp_path / "pair.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=named):
         load_pair(tmp_path / "pair.yaml")
 
 

@@ -197,7 +197,7 @@ def test_impossible_inputs_are_refused() -> None:
             noise_test(*arguments)
     with pytest.raises(ConfigError):
         noise_test([1], [1], 4, 4, threshold=0)
-    with pytest.raises(ConfigError, match="share its draws"):
+    with pytest.raises(ConfigError, match="n_base and n_policy"):
         noise_test([1, 1], [1, 1], [4, 5], 4, [0, 0])
 
 
