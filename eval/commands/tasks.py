@@ -16,42 +16,42 @@ from offleash.eval.problem import Part, Problem, chat_text
 from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.loading import Benchmark
 
-WIDTH = 118
-OWN = {
-    "countdown": ("any", "exact", "math", "generated", "the lab's task; every correct answer is listed"),
+_WIDTH = 118
+_OWN = {
+    "countdown": ("any", "exact", "math", "generated", "the task of the lab; all correct answers are listed"),
     "gym": ("any", "gym", "non-math", "reasoning-gym", "gym/NAME or gym/NAME/hard; `offleash tasks gym` lists them"),
 }
-"""What the table does not say of tasks that are not benchmarks: size, verifier, domain, source, notes."""
+"""Size, verifier, domain, source and notes of tasks that are not benchmarks."""
 
 
-def main(words: list[str]) -> int:
-    options = parser().parse_args(words)
+def main(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
     for value, low, flag in ((options.limit, 1, "--limit"), (options.show, 0, "--show")):
         if value is not None and value < low:
             raise ConfigError(f"{flag} must be at least {low}, got {value}")
     if options.name is None:
-        print(table([row_of(name) for name in TASKS]))
+        print(_table([_row_of(name) for name in TASKS]))
         return 0
     if options.name == "gym":
-        print(gym_table())
+        print(_gym_table())
         return 0
-    task = load_task(options.name, **arguments(options))
+    task = load_task(options.name, **_arguments(options))
     if options.check:
-        return check(task)
+        return _check(task)
     shown = min(options.show, len(task.problems))
     print(f"{task.name}: {len(task.problems)} problems, version {task.version}; the first {shown}:")
     for problem in task.problems[:shown]:
-        print("\n" + show(problem))
+        print("\n" + _show(problem))
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="offleash tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("name", nargs="?", help="a task, or a dotted path to one of your own (my_module:MyTask)")
-    made.add_argument("--path", help="a local file (or folder) of the published schema instead of the hub")
-    made.add_argument("--split", help="another split than the usual one")
+    made.add_argument("name", nargs="?", help="name of a task, or a dotted path to your own (my_module:MyTask)")
+    made.add_argument("--path", help="local file or folder with the published schema, instead of the hub")
+    made.add_argument("--split", help="another split than the default")
     made.add_argument("--limit", type=int, help="only the first problems")
     made.add_argument("--ids", help="only these problems, separated by commas")
     made.add_argument("--show", type=int, default=3, help="how many problems to print")
@@ -59,8 +59,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """What was given, and for a check that the load itself does not do it."""
+def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """The given flags; with --check, loading does not check gold answers itself."""
     given = {name: getattr(options, name) for name in ("path", "split", "limit", "ids")}
     chosen = {name: value for name, value in given.items() if value is not None}
     if options.check and isinstance(TASKS.get(options.name), Benchmark):
@@ -68,28 +68,28 @@ def arguments(options: argparse.Namespace) -> dict[str, Any]:
     return chosen
 
 
-def row_of(name: str) -> tuple[str, ...]:
+def _row_of(name: str) -> tuple[str, ...]:
     entry = TASKS[name]
     if isinstance(entry, Benchmark):
         size = f"{entry.sample} of {entry.size}" if entry.sample else str(entry.size)
         where = f"{entry.source} ({entry.config})" if entry.config else entry.source
         return name, size, entry.kind, entry.domain, where, entry.notes
-    return (name, *OWN.get(name, ("", "", "", "", "")))
+    return (name, *_OWN.get(name, ("", "", "", "", "")))
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
-    """Columns as wide as they must be; notes below their row."""
+def _table(rows: list[tuple[str, ...]]) -> str:
+    """Aligned columns; notes below their row."""
     head = ("name", "problems", "verifier", "domain", "source")
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = ["  ".join(word.ljust(width) for word, width in zip(head, widths, strict=True)).rstrip()]
     for row in rows:
         lines.append("  ".join(word.ljust(width) for word, width in zip(row[:5], widths, strict=True)).rstrip())
         if row[5]:
-            lines.append(textwrap.fill(row[5], WIDTH, initial_indent="    ", subsequent_indent="    "))
+            lines.append(textwrap.fill(row[5], _WIDTH, initial_indent="    ", subsequent_indent="    "))
     return "\n".join(lines)
 
 
-def gym_table() -> str:
+def _gym_table() -> str:
     from offleash.eval.tasks.gym_levels import HARD, PAPER
     from offleash.eval.tasks.gym_tasks import GUESSABLE, REFUSED
 
@@ -100,16 +100,16 @@ def gym_table() -> str:
     lines = []
     for name in sorted([*DATASETS, *PAPER]):
         levels = "easy, hard" if name in HARD else "easy"
-        guess = f"about {GUESSABLE[name]} answers are possible: guessable" if name in GUESSABLE else ""
-        note = f"refused: {REFUSED[name]}" if name in REFUSED else guess
+        guess = f"guessable: about {GUESSABLE[name]} possible answers" if name in GUESSABLE else ""
+        note = f"not supported: {REFUSED[name]}" if name in REFUSED else guess
         lines.append(f"gym/{name:28} {levels:12} {note}".rstrip())
     return "\n".join(lines)
 
 
-def show(problem: Problem) -> str:
+def _show(problem: Problem) -> str:
     text = chat_text(problem.prompt, between="\n", between_parts="\n", other=_image_size)
     meta = {key: value for key, value in problem.meta.items() if key != "question"}
-    gold = textwrap.shorten(problem.gold, 300, placeholder=" ...") or "(judged by its tests)"
+    gold = textwrap.shorten(problem.gold, 300, placeholder=" ...") or "(verified by its tests)"
     described = json.dumps(meta, ensure_ascii=False, default=str)[:300]
     return f"{problem.id}\n{textwrap.indent(text[:2000], '  | ')}\n  gold: {gold}\n  meta: {described}"
 
@@ -118,7 +118,7 @@ def _image_size(part: Part) -> str:
     return f"[image, {len(json.dumps(part)) * 3 // 4 // 1024 + 1} KiB]"
 
 
-def check(task: Any) -> int:
+def _check(task: Any) -> int:
     from offleash.eval.verify.health import bad_golds
 
     faults = bad_golds(task)

@@ -71,6 +71,17 @@ def score_pool(
     `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, or "lab". The same call resumes scores
     that are incomplete. The other arguments are described in `ScoreSettings` and `resolve_model`. Raises PoolError for
     scores of that name that were made with other settings or weights, EngineError if the model cannot score.
+
+    >>> from offleash.eval import Sampling, load_task, sample_pool, score_pool
+    >>> task = load_task("countdown", split="probe", n=4)
+    >>> pool = sample_pool("lab", task, "pools/scored", k=8, sampling=Sampling(max_new_tokens=20), progress=False)
+    >>> scores = score_pool(pool, "lab", k=4, progress=False)
+    >>> scores.new, len(scores.rows.logprob_r), scores.summary.perplexity.n
+    (16, 16, 4)
+    >>> 1 < scores.summary.perplexity.value < 2
+    True
+    >>> score_pool("pools/scored", "lab", progress=False).new  # resumes: k=4 is done, the other half is new
+    16
     """
     settings = ScoreSettings(
         k=k,
