@@ -1,12 +1,12 @@
-"""Our vLLM path against raw `LLM.generate` on the same requests: tokens per second, and their ratio.
+"""Throughput of the vLLM engine against raw `LLM.generate` on the same requests: tokens per second and their ratio.
 
     python bench/engines.py                                  # the embedded model
     python bench/engines.py --model FOLDER --problems 16 --k 64 --max-new-tokens 128
 
-Both use one engine in one process, in turns, the order swapped each time, after a warm-up. "raw" is what vLLM does with
-the very same prompts, seeds and parameters handed to it at once; "raw, text only" is the same without log-probabilities
-and with vLLM's own decoding, which is what one writes first. "ours" is everything: requests fed as there is room,
-decoding, verdicts, the duplicate alarm and a pool on disk, but for the base's fingerprint and loading.
+All use one engine in one process and take turns, in alternating order, after a warm-up. "raw" gives vLLM the same
+prompts, seeds and parameters all at once; "raw, text only" is the same without log-probabilities and with vLLM's own
+decoding, which is what one would write first. "ours" includes everything but loading and fingerprinting the model:
+scheduling of requests, decoding, verification, the check for repeated samples and a pool on disk.
 """
 
 import argparse
@@ -35,22 +35,14 @@ from offleash.eval.tasks import load_task
 
 
 class Bench:
-    """One engine, one task, and the three ways to draw the same samples."""
+    """One engine, one task, and three ways to draw the same samples."""
 
     def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
         self.scratch, self.k = scratch, options.k
         self.source = resolve_model(options.model, dtype=options.dtype)
         self.task: Task = load_task("countdown", split="probe", n=options.problems)
         self.prepared = prepare_prompts(self.task.problems, self.source.tokenizer)
-        self.sampling = Sampling(
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            min_p=0.0,
-            repetition_penalty=1.0,
-            max_new_tokens=options.max_new_tokens,
-            stop=(),
-        )
+        self.sampling = Sampling(max_new_tokens=options.max_new_tokens)
         self.engine = VllmEngine(self.source, context=self.prepared.longest + options.max_new_tokens)
 
     def pool(self, seed: int) -> Pool:
@@ -98,14 +90,14 @@ class Bench:
         requests = self.requests(seed)
         start = time.perf_counter()
         prompts = [{"prompt_token_ids": request.prompt} for request in requests]
-        params = [change(self.engine._params(request, self.sampling)) for request in requests]
+        params = [change(self.engine.params(request, self.sampling)) for request in requests]
         outputs = self.engine.llm.generate(prompts, params, use_tqdm=False)
         seconds = time.perf_counter() - start
         return sum(len(one.token_ids) for output in outputs for one in output.outputs), seconds
 
 
 def cpu_seconds() -> float:
-    """Of this process and vLLM's: what other programs on the machine do hardly changes it."""
+    """CPU time of this process and vLLM's, which other programs on the machine hardly change."""
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
     return sum(one.user + one.system for one in times)

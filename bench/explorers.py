@@ -1,13 +1,13 @@
-"""What exploring costs: CPU seconds per step of every variant over plain TRL's.
+"""Cost of exploration variants: CPU seconds per step relative to plain TRL.
 
-    python bench/explorers.py                    # every recipe under recipes/variants: some 35 minutes of one core
+    python bench/explorers.py                    # every recipe in recipes/variants: about 35 minutes of one core
     python bench/explorers.py --variants focal ucpo
 
-Each variant trains on the lab in one process with plain TRL, a step of one, a step of the other: a machine that is
-slower for a while is slower for both. Shown is the median of the ratios of neighbouring steps, and the quartiles.
-`low_lr`, `high_lr` and `high_beta` add no work: what they are off 1 is the noise, and what Offleash costs without an
-explorer. Per step means per rollout: variants with two updates for each rollout are measured against plain TRL with two
-updates. The first steps are not counted, nor is what a variant draws before the first step.
+Each variant trains on the lab in one process with plain TRL, in alternating steps, so that a machine that is slower for
+a while is slower for both. Reported is the median ratio of neighboring steps, with quartiles. `low_lr`, `high_lr` and
+`high_beta` add no work: their deviation from 1 is noise plus the cost of Offleash without an explorer. A step is one
+rollout: variants with two updates per rollout are measured against plain TRL with two updates. Warm-up steps, and what
+a variant draws before the first step, are not counted.
 """
 
 import argparse
@@ -35,7 +35,7 @@ WARM_UP = 3
 
 
 class Turns:
-    """Whose turn it is, of two trainings in threads; once one of them is over the other need not wait."""
+    """Two trainings in threads take turns; once one of them is finished the other no longer waits."""
 
     def __init__(self) -> None:
         self.changed, self.turn, self.over = threading.Condition(), 0, False
@@ -51,7 +51,7 @@ class Turns:
 
 
 class Clock(TrainerCallback):
-    """The CPU seconds of each of one trainer's turns, which end with a rollout's last update."""
+    """CPU seconds of each turn of one trainer; a turn ends with the last update of a rollout."""
 
     def __init__(self, turns: Turns, player: int, updates: int) -> None:
         self.turns, self.player, self.updates = turns, player, updates
@@ -72,7 +72,7 @@ class Clock(TrainerCallback):
 
 
 def ratios(name: str, steps: int, folder: Path) -> tuple[list[float], list[float]]:
-    """CPU seconds of plain TRL's steps, and of the variant's steps over them."""
+    """CPU seconds per step of plain TRL, and the ratios of the variant's steps to them."""
     made = recipe(folder, steps, f"variants/{name}")
     updates = int(made.training.steps_per_generation)
     plain = recipe(folder, steps, *(["variants/two_updates"] if updates > 1 else []))
@@ -107,7 +107,7 @@ def recipe(folder: Path, steps: int, *configs: str) -> Recipe:
 
 
 def plain_trl(made: Recipe) -> GRPOTrainer:
-    """What a user writes without Offleash, but for the verifier."""
+    """What a user would write without Offleash, except for the verifier."""
     task = load_task(made.run.task, **made.run.train_task_args)
     made.training.model_init_kwargs = {"dtype": made.model.dtype}
     return GRPOTrainer(

@@ -1,10 +1,10 @@
-"""What watching costs: seconds per step of plain TRL, of ours without the monitor, and of ours as the lab has it.
+"""Cost of monitoring: seconds per step of plain TRL, of Offleash without the monitor, and with the monitor of the lab.
 
     python bench/monitor.py            # the lab's 200 steps, three times: about 10 minutes on 2 cores
     python bench/monitor.py --repeats 3
 
-All three train the same model on the same problems with the same settings, one after another in one process, so the
-ratios mean something on any machine. The base pool is drawn before the clock starts: it is made once for all runs.
+All three train the same model on the same problems with the same settings, one after another in one process, so that
+the ratios are meaningful on any machine. The base pool is drawn before the clock starts, once for all runs.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def recipe(folder: Path, steps: int | None, *flags: str) -> Recipe:
 
 
 def plain_trl(folder: Path, steps: int | None) -> GRPOTrainer:
-    """What a user writes without Offleash, but for the verifier."""
+    """What a user would write without Offleash, except for the verifier."""
     run, training, model = recipe(folder, steps)
     task = load_task(run.task, **run.train_task_args)
     training.model_init_kwargs = {"dtype": model.dtype}

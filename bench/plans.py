@@ -1,15 +1,15 @@
-"""Samples an adaptive plan needs to decide support, against a fixed k for every problem.
+"""Samples that an adaptive plan needs to decide support, against a fixed k for every problem.
 
     python bench/plans.py                       # until 1 success, and until 5, at most 8192 draws
 
-Rates are drawn to look like the paper's (arXiv 2507.14843v4): for each model pair and domain of Table 1, base and
+Rates are simulated after the paper (arXiv 2507.14843v4): for each model pair and domain of Table 1, base and
 policy rates each follow a Beta distribution whose mean is the pass@1 of Table 5 (avg@32, weighted by problems) and
 whose unsolved share at k matches Table 1; they are coupled (same rank for a share of problems, independent for the
-rest) so that Preserved, Shrunk, Expanded and Out match too, to about a point. Where Table 5 is silent: ProRL-v2 has
+rest) so that Preserved, Shrunk, Expanded and Out match too, to about a point. Where Table 5 has no entry: ProRL-v2 has
 ProRL's pass@1, Phi4 that of the 14B pair, and non-math problems that are solved have the rates of math problems that
 are. OLMo and the VLM are left out: no pass@1 is known. k = 8192 stands for the paper's k, smaller outside math.
 
-Both plans see the same draws, so the tables can be compared problem by problem: "agree" counts the problems that the
+Both plans see the same draws, so their tables can be compared problem by problem: "agree" counts the problems that the
 adaptive pool puts into the same cell as the fixed one. "batches" is the saving when an engine cannot stop inside a
 batch: a problem gets 32 draws, then as many again as it has, until it is done.
 """
@@ -85,7 +85,7 @@ def fitted_rates(mean: float, unsolved: float, k: int, size: int, rng: np.random
 
 
 def coupled(base_p: Floats, policy_p: Floats, both: float, k: int, rng: np.random.Generator) -> Floats:
-    """`policy_p` reordered: as the base ranks them, for just as many problems that a share `both` is solved by both."""
+    """`policy_p` reordered to the base's ranks for enough problems that both models solve a share `both`."""
     solved_base, solved_policy = (1 - (1 - rate) ** k for rate in (base_p, policy_p))
     ranked, independent = float(np.mean(solved_base * solved_policy)), float(solved_base.mean() * solved_policy.mean())
     share = min(1.0, max(0.0, (both - independent) / (ranked - independent)))
@@ -113,13 +113,13 @@ def mixes(k: int, copies: int, rng: np.random.Generator) -> Iterator[Mix]:
 
 
 def batches(draws_p: Ints, first: int, cap: int) -> Ints:
-    """What is drawn when a problem can stop only at first, 2 x first, 4 x first, ... draws."""
+    """Draws if a problem can stop only after first, 2 x first, 4 x first, ... draws."""
     steps = np.maximum(0, np.ceil(np.log2(draws_p / first))).astype(np.int64)
     return np.minimum(cap, first * 2**steps)
 
 
 def cost(mix: Mix, successes: int, k: int, rng: np.random.Generator) -> tuple[Cost, Dynamics]:
-    """Run the plan on both models of a mix, let the same draws go on to k, and compare."""
+    """Run the plan on both models of a mix, continue the same draws to k, and compare."""
     expected, batched = 0.0, 0.0
     fixed_hits: list[Ints] = []
     stopped_hits: list[Ints] = []

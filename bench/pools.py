@@ -1,13 +1,13 @@
-"""What a big comparison costs: two pools of 25 million samples written, reopened and compared. Seconds and memory.
+"""Cost of a large comparison: two pools of 25 million samples are written, reopened and compared. Seconds and memory.
 
-    python bench/pools.py                        # 3052 problems x 8192 draws on each side: 50 million samples
+    python bench/pools.py                        # 3052 problems x 8192 samples in each pool: 50 million samples
     python bench/pools.py --samples 1000000      # the same, smaller
 
-Each stage is a process of its own, so that its peak memory (ru_maxrss) is its own. The samples are synthetic: success
-rates from a Beta fitted by eye to the paper's math pools, wrong answers with a long tail, a few without any answer,
-lengths and log-probabilities as an engine would store them, completions null. `compare` is the whole of `offleash
-compare`: dynamics at both levels and thresholds, noise, pass@k at all powers of two, intervals, entropies, the floor's
-sensitivity, the posterior, the lost and gained, and the JSON and HTML files.
+Each stage runs in its own process, so that its peak memory (ru_maxrss) is its own. The samples are synthetic: success
+rates from a Beta distribution that resembles the paper's math pools, wrong answers with a long tail, a few samples
+without an answer, lengths and log-probabilities as an engine would store them, no completions. `compare` is all of
+`offleash compare`: dynamics at both levels and thresholds, noise, pass@k at all powers of two, intervals, entropies,
+sensitivity to the threshold, the posterior, examples, and the JSON and HTML files.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def spec(weights: str, k: int, problems: list[Problem]) -> PoolSpec:
 
 
 def rates(problems: int) -> tuple[np.ndarray, np.ndarray]:
-    """Success rates of base and policy: the policy sharper, with some of the rare ones lost."""
+    """Success rates of base and policy: the policy is sharper and loses some of the rare successes."""
     rng = np.random.default_rng(1)
     base_p = rng.beta(0.35, 0.3, problems)
     policy_p = np.clip(base_p**0.6 + rng.normal(0, 0.02, problems), 0, 1)
@@ -101,13 +101,13 @@ def reopen(*folders: Path) -> None:
 
 
 def compare(base: Path, policy: Path, out: Path) -> None:
-    words = [str(base), str(policy), "--json", str(out / "report.json"), "--html", str(out / "report.html")]
+    argv = [str(base), str(policy), "--json", str(out / "report.json"), "--html", str(out / "report.html")]
     with contextlib.redirect_stdout(io.StringIO()):
-        assert compare_main(words) == 0
+        assert compare_main(argv) == 0
 
 
 def in_child(work: Callable[[], None]) -> tuple[float, float]:
-    """Seconds and peak memory in GiB of `work` in a process of its own."""
+    """Seconds and peak memory in GiB of `work` in its own process."""
     sys.stdout.flush()
     start = time.perf_counter()
     child = os.fork()

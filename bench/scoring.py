@@ -2,12 +2,12 @@
 
     python bench/scoring.py --tokens 4096
 
-naive     all logits, log_softmax, entropy: what one writes first
+naive     all logits, log_softmax, entropy: what one would write first
 TRL       the fused head of TRL's GRPO trainer (log_probs and entropy)
 Offleash  offleash.eval.scoring.teacher_forcing.score
 
-Each way runs in a process of its own on the same random model (vocabulary 151,936, as Qwen's); peak memory is beyond
-what the process held once the model was loaded and warm.
+Each way runs in its own process on the same random model (vocabulary 151,936, as in Qwen); peak memory is on top of
+what the process holds once the model is loaded and warm.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def resident() -> int:
 
 
 def peak_while(work: Callable[[], object]) -> int:
-    """The most resident memory while `work` runs, looked at every millisecond."""
+    """Peak resident memory while `work` runs, sampled every millisecond."""
     peak, done = resident(), threading.Event()
 
     def watch() -> None:

@@ -2,11 +2,11 @@
 
     python bench/verify.py [--problems 24] [--k 1024] [--plain 256] [--workers 1]
 
-Answers are drawn as a model gives them: per problem a few dozen distinct spellings, numbers and LaTeX, with the answer
-entropy of the paper's Table 5 (0.5 to 2.2 nats), at the end of a completion of ordinary length. Ours starts cold: no
-cache, no process; a second figure leaves out the start of the worker, which a run pays once. The plain loop parses
-each gold once, then parses and verifies one completion after another; it is timed on the first `--plain` completions
-of each problem. Both judge the same completions there, and where they differ is printed.
+Answers resemble those of a model: per problem a few dozen distinct spellings, numbers and LaTeX, with the answer
+entropy of the paper's Table 5 (0.5 to 2.2 nats), at the end of a completion of ordinary length. Offleash starts cold,
+without cache or process; a second figure leaves out the start of the worker, which a run pays once. The plain loop
+parses each gold answer once, then parses and verifies one completion after another; it is timed on the first `--plain`
+completions of each problem. Verdicts on which the two differ are printed.
 """
 
 import argparse
@@ -54,7 +54,7 @@ SENTENCES = [
 
 
 def wrong_answer(rng: random.Random) -> str:
-    """A wrong answer in one of the shapes models write."""
+    """A wrong answer in one of the forms that models write."""
     a, b, c = rng.randint(2, 99), rng.randint(2, 30), rng.choice([2, 3, 5, 7, 11])
     shapes = [
         f"{a}",
@@ -171,7 +171,7 @@ def main() -> None:
 
 
 def forget(verifier: MathVerifier) -> None:
-    """Drop every verdict and reading, and have a new worker ready."""
+    """Clear all caches and start a new worker."""
     verifier._cache.clear()
     for cached in (answers.compare, answers.answer_class, understand, normalize):
         cached.cache_clear()

@@ -77,14 +77,14 @@ class VllmEngine:
         while queued < self.room and (request := next(waiting, None)) is not None:
             (name,) = self.llm.enqueue(
                 {"prompt_token_ids": request.prompt},
-                self._params(request, sampling),
+                self.params(request, sampling),
                 lora_request=self.lora,
                 use_tqdm=False,
             )
             running[output_id(name)] = request
             queued += request.n
 
-    def _params(self, request: Request, sampling: Sampling) -> Any:
+    def params(self, request: Request, sampling: Sampling) -> Any:
         return self.vllm.SamplingParams(
             n=request.n,
             seed=request.seed,

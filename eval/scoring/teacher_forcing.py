@@ -30,8 +30,9 @@ class Scores:
     tokens_s: np.ndarray
 
     @property
-    def perplexity_s(self) -> np.ndarray:
-        return np.exp(-self.logprob_s / np.where(self.tokens_s > 0, self.tokens_s, np.nan))
+    def nll_s(self) -> np.ndarray:
+        """Negative log-probability per token; perplexity is its exponential."""
+        return -self.logprob_s / np.where(self.tokens_s > 0, self.tokens_s, np.nan)
 
 
 def score(

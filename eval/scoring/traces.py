@@ -153,7 +153,7 @@ def score_traces(
                 temperature=settings.temperature,
                 batch_tokens=settings.batch_tokens,
             )
-            nll_s[group], entropy_s[group] = -scores.logprob_s / scores.tokens_s, scores.entropy_s
+            nll_s[group], entropy_s[group] = scores.nll_s, scores.entropy_s
             bar.set_postfix_str(f"perplexity {math.exp(np.nanmean(nll_s)):.3f}", refresh=False)
             bar.update(len(group))
     tokens_s = np.array([len(one) for one in ids], dtype=np.float64)
@@ -171,7 +171,7 @@ def _parse(row: Any, known: Mapping[str, Problem] | None) -> tuple[Problem, str,
 
 
 def _problem(row: Mapping[str, Any], known: Mapping[str, Problem] | None) -> Problem:
-    """The prompt that the row gives comes before the task's."""
+    """The prompt of the row takes precedence over the task's."""
     name, prompt = as_text(row.get("problem_id"), "problem_id"), as_prompt(row.get("prompt"))
     if prompt:
         prompt = _valid_prompt(prompt)
@@ -179,9 +179,9 @@ def _problem(row: Mapping[str, Any], known: Mapping[str, Problem] | None) -> Pro
     if name is None:
         raise BadRow("has no prompt and no problem_id")
     if known is None:
-        raise BadRow("has no prompt: name the --task that has its problem_id")
+        raise BadRow("has no prompt: name the --task of its problem_id")
     if name not in known:
-        raise BadRow(f"has problem_id {name!r:.60}, which the task does not have")
+        raise BadRow(f"has problem_id {name!r:.60}, which is not in the task")
     return known[name]
 
 

@@ -59,8 +59,8 @@ def test_it_equals_the_naive_computation(llama, sequences, temperature, batch_to
 
 def test_perplexity_is_the_exponential_of_the_mean_negative_logprob_and_undefined_for_nothing(llama, sequences):
     scores = score(llama, *sequences)
-    np.testing.assert_allclose(scores.perplexity_s[0], np.exp(-scores.logprob_s[0] / 5))
-    assert np.isnan(scores.perplexity_s[3])
+    np.testing.assert_allclose(scores.nll_s[0], -scores.logprob_s[0] / 5)
+    assert np.isnan(scores.nll_s[3])
     assert np.isnan(scores.entropy_s[3])
 
 
@@ -70,7 +70,7 @@ def test_a_uniform_model_has_the_entropy_of_its_vocabulary():
     scores = score(model, [[1, 2]], [[3, 4, 5]])
     assert scores.entropy_s[0] == pytest.approx(np.log(211), abs=5e-6)
     assert scores.logprob_s[0] == pytest.approx(-3 * np.log(211), abs=1e-5)
-    assert scores.perplexity_s[0] == pytest.approx(211, rel=1e-5)
+    assert np.exp(scores.nll_s[0]) == pytest.approx(211, rel=1e-5)
 
 
 def test_soft_capped_logits_are_capped():
