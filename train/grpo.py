@@ -192,9 +192,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
 
 def training_dataset(task: Task, with_images: bool = False) -> Dataset:
     """The columns TRL needs: the prompt, and the id by which the reward finds the problem."""
-    prompts = [
-        as_parts(p.prompt) if with_images else p.prompt for p in task.problems
-    ]  # a column is either text or parts
+    prompts = [as_parts(p.prompt) if with_images else p.prompt for p in task.problems]  # all of one type
     ids = [problem.id for problem in task.problems]
     return Dataset.from_list([{"prompt": p, "problem_id": i} for p, i in zip(prompts, ids, strict=True)])
 

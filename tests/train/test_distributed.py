@@ -81,7 +81,7 @@ def test_a_run_under_zero3_is_not_continued_without_it(runs, launch, tmp_path):
     (tmp_path / "run" / "launch.json").unlink()  # as an older Offleash left it
     refused = launch(tmp_path / "run", "cpu_two_processes", **longer)
     assert refused.returncode != 0
-    assert "no optimizer state that this launch (sharding none) can read" in refused.stderr
+    assert "(sharding none)" in refused.stderr
     resumed = launch(tmp_path / "run", "cpu_zero3", **longer)
     assert resumed.returncode == 0, resumed.stderr[-4000:]
     assert "continuing from" in resumed.stdout

@@ -1,4 +1,4 @@
-"""Training on prompts with images: the model's processor in place of its tokenizer, and what does not go with it."""
+"""Training on prompts with images: the model's processor instead of its tokenizer, and what does not support images."""
 
 from collections.abc import Sequence
 
@@ -16,19 +16,19 @@ MODEL_INPUTS = (
     *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles"),
     *("image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"),
 )
-"""What TRL's batches hold of images, and its scoring takes (trl 1.16)."""
+"""The image inputs in TRL's batches, which its scoring takes (trl 1.16)."""
 
 
 def all_have_images(*tasks: Task) -> bool:
-    """Whether the prompts hold images.
+    """Whether the prompts contain images.
 
-    ConfigError if only some of them do, which processors do not take together, or if one of them cannot be read.
+    Raises ConfigError if only some of them do, which processors do not support, or if an image cannot be read.
     """
     held = [has_images(problem) for task in tasks for problem in task.problems]
     if any(held) and not all(held):
         raise ConfigError(
-            f"{sum(held)} of {len(held)} training and probe prompts hold images: train on problems that all do, or on "
-            "problems of text"
+            f"{sum(held)} of {len(held)} training and probe prompts contain images: use only problems with images, or "
+            "only problems without"
         )
     for task in tasks:
         for problem in task.problems if any(held) else ():
@@ -40,7 +40,7 @@ def all_have_images(*tasks: Task) -> bool:
 
 
 def load_processor(model: ModelConfig, with_images: bool) -> PreTrainedTokenizerBase | ProcessorMixin:
-    """The model's tokenizer, or its processor where prompts hold images; it pads and cuts on the left."""
+    """The model's tokenizer, or its processor if prompts contain images; it pads and truncates on the left."""
     name, where = model.model_name_or_path, {"revision": model.model_revision}
     kind = AutoProcessor if with_images else AutoTokenizer
     try:
@@ -49,7 +49,9 @@ def load_processor(model: ModelConfig, with_images: bool) -> PreTrainedTokenizer
         reason = next((line for line in str(error).splitlines() if line.strip()), "").strip()
         raise ConfigError(f"cannot load the model {name!r}: {reason}") from error
     if with_images and not isinstance(found, ProcessorMixin):
-        raise ConfigError(f"the prompts hold images, and {name!r} takes none: choose a vision-language model")
+        raise ConfigError(
+            f"the prompts contain images, which {name!r} does not support: choose a vision-language model"
+        )
     tokenizer = found.tokenizer if with_images else found
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -60,11 +62,11 @@ def check_takes_images(explorers: Sequence[Explorer]) -> None:
     for explorer in explorers:
         if explorer.text_only:
             raise ConfigError(
-                f"explorer {type(explorer).__name__} works on prompts of text, and these hold images: leave it out"
+                f"explorer {type(explorer).__name__} supports text prompts only, and these contain images: remove it"
             )
 
 
 def hide_image_token(trainer: PolicyTrainer) -> None:
-    """Under vLLM: one that is drawn has no picture, and the model stops at it. Without vLLM TRL sees to it itself."""
+    """Keep vLLM from sampling the image token, which would have no image. Without vLLM TRL prevents it itself."""
     if trainer.use_vllm:
         add_request_options(trainer, logit_bias={trainer.model.config.image_token_id: -100.0})

@@ -59,5 +59,5 @@ def test_half_weights_train_only_where_something_keeps_them_in_float32(dtype, sh
 
 @pytest.mark.parametrize("words", [("--dtype", "bfloat16"), ("--model_init_kwargs", '{"dtype": "bfloat16"}')])
 def test_a_run_whose_updates_would_round_away_does_not_start(words, tmp_path):
-    with pytest.raises(ConfigError, match=r"dtype: bfloat16 without a float32 copy .* set dtype: float32"):
+    with pytest.raises(ConfigError, match=r"dtype: bfloat16 .* dtype: float32"):
         build_trainer(lab(*words, "--output_dir", str(tmp_path)))

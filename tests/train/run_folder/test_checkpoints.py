@@ -60,7 +60,7 @@ def test_a_fitting_checkpoint_is_taken(tmp_path):
     check_resumable(checkpoint(tmp_path, 6, [*ranks, "optimizer_0"]), 2, "fsdp2")
     zero = checkpoint(tmp_path, 8, [*ranks, "global_step8"])
     check_resumable(zero, 2, "zero3")
-    with pytest.raises(ConfigError, match="launch with the accelerate config it was written under"):
+    with pytest.raises(ConfigError, match="sharding none"):
         check_resumable(zero, 2)
 
 
