@@ -50,8 +50,6 @@ def load_processor(model: ModelConfig, with_images: bool) -> PreTrainedTokenizer
         raise ConfigError(f"cannot load the model {name!r}: {reason}") from error
     if with_images and not isinstance(found, ProcessorMixin):
         raise ConfigError(f"the prompts contain images, which {name!r} does not support: use a vision-language model")
-            f"the prompts contain images, which {name!r} does not support: choose a vision-language model"
-        )
     tokenizer = found.tokenizer if with_images else found
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
