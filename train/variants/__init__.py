@@ -1,1 +1,1 @@
-"""Exploration variants against controls: `overlays -> runs -> sweep -> results -> analysis -> report`, with seeds."""
+"""Exploration variants against controls: overlays -> runs -> results -> {sweep, analysis -> tables -> report}."""

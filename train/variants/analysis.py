@@ -1,12 +1,12 @@
-"""What a sweep shows: each variant's numbers over seeds, its differences to plain and to the controls, and a verdict.
+"""Statistics of a sweep: metrics over seeds, differences from plain and from the controls, and a verdict per variant.
 
-Pure functions of `Measured` runs. The intervals are over training seeds: what another seed would give on these probe
-problems against this base pool. Two runs of one seed share problems, order and sampling noise, so they are compared as
-a pair; where the seeds of two variants are not the same, Welch's test is taken.
+Pure functions of `Measured` runs. Intervals are over training seeds, on these probe problems and this base pool. Two
+runs with the same seed share problems, order and sampling noise, so they are compared as a pair; if the seeds of two
+variants differ, Welch's test is used.
 
-`better` claims several things at once, so its p is the largest of theirs (an intersection-union test: Berger 1982,
-"Multiparameter hypothesis testing and acceptance sampling"), and Holm's correction is over these: where no variant is
-better, one is called so in at most 5 % of sweeps, whichever of the claims is the one that fails.
+`better` makes several claims at once, so its p-value is the largest of theirs (an intersection-union test: Berger 1982,
+"Multiparameter hypothesis testing and acceptance sampling"), and Holm's correction is applied to these p-values: if no
+variant is better, at most 5 % of sweeps call one better, whichever claim fails.
 """
 
 import math
@@ -22,31 +22,31 @@ from offleash.train.variants.significance import ALPHA, Difference, holm, mean_o
 
 PASS, NSCR = "pass_at_1", "nscr"
 REFERENCES = (PLAIN, "placebo", "low_lr")
-"""A variant must be above each of them: plain, a bonus without meaning, and less learning."""
+"""A variant must be above each of them: plain, a meaningless bonus, and a lower learning rate."""
 SLACK = 0.05
-"""Rollouts that differ from plain's by a larger share are warned of. A step of dynamic sampling cannot be cut short."""
+"""Relative difference in rollouts from plain above which a warning is given. Dynamic sampling overshoots a little."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """Plain, stopped where it had the variant's pass@1 (see `at_equal_pass`), over the seeds of both."""
+    """Plain stopped at the variant's pass@1 (see `at_equal_pass`), over the seeds that both have."""
 
     estimates: Mapping[str, Estimate]
     differences: Mapping[str, Difference]
-    """The variant less that."""
+    """The variant minus that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     word: str
-    """`better`, `no`, `open` (what was not run leaves it open), or `control`."""
+    """`better`, `no`, `open` (a necessary run is missing), or `control`."""
     why: str
     pass_no_worse: bool
-    """The one-sided 95 % lower bound of pass@1 less plain's is above -margin."""
-    escapes: bool
-    """The mean NSCR is 0 or more, at a pass@1 no worse."""
-    escapes_surely: bool
-    """So are the lower bounds of its interval and of `VariantResult.since_start`."""
+    """The one-sided 95 % lower bound of the difference in pass@1 to plain is above -margin."""
+    expands: bool
+    """The mean NSCR is at least 0, and pass@1 is no worse."""
+    expands_significantly: bool
+    """The lower bounds of NSCR and of `VariantResult.since_start` are at least 0 as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class VariantResult:
     seeds: tuple[int, ...]
     estimates: Mapping[str, Estimate]
     since_start: Estimate
-    """NSCR less that of step 0 of the same run: what the base pool happens to hold shifts both alike."""
+    """NSCR minus that of step 0 of the same run, which removes the shift that the base pool causes in both."""
     against: Mapping[str, Mapping[str, Difference]]
-    """Reference -> metric -> the variant less the reference."""
+    """Reference -> metric -> the variant minus the reference."""
     holm_p: Mapping[str, float]
-    """Metric -> the p against plain, corrected over the variants that are no controls; NaN for a control."""
+    """Metric -> p-value against plain, corrected over the variants that are not controls; NaN for a control."""
     better_p: float
-    """The p of all that `better` claims, corrected likewise; NaN for a control and where a test is lacking."""
+    """p-value of the verdict `better`, corrected likewise; NaN for a control and if a test is missing."""
     early_stop: EarlyStop | None
     own_controls: tuple[str, ...]
     verdict: Verdict
@@ -73,7 +73,7 @@ class Analysis:
     variants: tuple[VariantResult, ...]
     margin: float
     family: int
-    """How many variants the correction counts."""
+    """Number of variants that the correction counts."""
     warnings: tuple[str, ...]
 
 
@@ -82,14 +82,14 @@ def analyse(
 ) -> Analysis:
     """Plain first, then in the order of the runs.
 
-    `tried` names the variants that the sweep began or was asked for: those without numbers count in the correction too.
-    `warnings` are told before those of the analysis.
+    `tried` names the variants that were started or requested: those without results count in the correction too.
+    `warnings` come before those of the analysis.
     """
     groups: dict[str, list[Measured]] = {PLAIN: []}
     for run in runs:
         groups.setdefault(run.variant, []).append(run)
     if not groups[PLAIN]:
-        raise ConfigError("no run of plain has ended: there is nothing to compare with")
+        raise ConfigError("no run of plain has ended: nothing to compare with")
     against = {name: _against(name, groups) for name in groups}
     family = [name for name in dict.fromkeys([*groups, *tried]) if name not in CONTROLS]
     metrics = list(groups[PLAIN][0].last)
@@ -120,15 +120,15 @@ def analyse(
 
 
 def _references(members: Sequence[Measured]) -> tuple[str, ...]:
-    """What a variant is compared with, as far as it was run."""
+    """What a variant is compared with, if it was run."""
     return (*REFERENCES, *members[0].controls)
 
 
 def at_equal_pass(run: Measured, target: float) -> dict[str, float]:
-    """The run's metrics where its pass@1 was `target`, linear between measurements; its end if it never rose to that.
+    """The run's metrics where its pass@1 was `target`, interpolated linearly; at its end if it never reached it.
 
-    pass@1 is measured with noise, and the first crossing of a noisy curve is early. So the curve is made to rise by
-    pooling neighbours that fall (isotonic regression), and of a flat piece the last point is taken.
+    pass@1 is noisy, and the first crossing of a noisy curve comes too early. So the curve is first made monotone by
+    isotonic regression, and the last point of a flat piece is taken.
     """
     fit = rising([metrics[PASS] for metrics in run.series])
     at = max((i for i, value in enumerate(fit) if value <= target), default=0)
@@ -150,18 +150,18 @@ def _judge(
 ) -> Verdict:
     name = members[0].variant
     no_worse = name == PLAIN or against[PLAIN][PASS].lower_bound > -margin
-    escapes = nscr.value >= 0 and no_worse
-    flags = (no_worse, escapes, escapes and nscr.low >= 0 and since_start.low >= 0)
+    expands = nscr.value >= 0 and no_worse
+    flags = (no_worse, expands, expands and nscr.low >= 0 and since_start.low >= 0)
     if name in CONTROLS:
         return Verdict("control", "", *flags)
     if against[PLAIN][NSCR].method == "none":
-        return Verdict("open", "fewer than 2 seeds: no test", *flags)
+        return Verdict("open", "fewer than 2 seeds, no test", *flags)
     not_above = [reference for reference, d in _tested(against).items() if not d.is_above]
     lacking = [f"NSCR not above {', '.join(not_above)}"] if not_above else []
     if not no_worse:
         lacking.append(f"pass@1 may be worse than plain by more than {margin:g}")
     if not lacking and not better_p < ALPHA:
-        lacking.append(f"p = {share(better_p)} when corrected for {family} variants")
+        lacking.append(f"p = {share(better_p)} after correction for {family} variants")
     if lacking:
         return Verdict("no", "; ".join(lacking), *flags)
     untested = [reference for reference in _references(members) if reference not in _tested(against)]
@@ -171,14 +171,14 @@ def _judge(
 
 
 def _claim_p(against: Mapping[str, Mapping[str, Difference]], margin: float) -> float:
-    """Of "NSCR above each reference, and pass@1 no worse than plain's": NaN where one of them has no p."""
+    """p-value of "NSCR above each reference and pass@1 no worse than plain"; NaN if one of them has no p-value."""
     ps = [difference.p_positive for difference in _tested(against).values()]
     ps.append(against[PLAIN][PASS].p_above(-margin))
     return math.nan if any(map(math.isnan, ps)) else max(ps)
 
 
 def _tested(against: Mapping[str, Mapping[str, Difference]]) -> dict[str, Difference]:
-    """Reference -> difference of NSCR, where there are seeds enough for a test."""
+    """Reference -> difference in NSCR, if there are enough seeds for a test."""
     return {reference: of[NSCR] for reference, of in against.items() if of[NSCR].method != "none"}
 
 
@@ -187,7 +187,7 @@ def _corrected(ps: Mapping[str, float]) -> dict[str, float]:
 
 
 def _since_start(members: Sequence[Measured]) -> Estimate:
-    """NSCR less that of step 0, which every seed draws anew; NaN where step 0 was not measured."""
+    """NSCR minus that of step 0, which is sampled anew for each seed; NaN if step 0 was not measured."""
     return mean_over_seeds([run.last[NSCR] - run.first[NSCR] if run.first else math.nan for run in members])
 
 
@@ -229,18 +229,18 @@ def _warnings(groups: Mapping[str, Sequence[Measured]]) -> list[str]:
     found = []
     absent = [reference for reference in REFERENCES if reference not in groups]
     if absent:
-        found.append(f"{' and '.join(absent)} not in this sweep: no variant can be called better without them")
+        found.append(f"{' and '.join(absent)} not in this sweep: no variant can be called better without it")
     for name, members in groups.items():
         found += [
-            f"{name} was not compared with {control}, which changes what it changes beside its idea"
+            f"{name} was not compared with {control}, the control for its other changes"
             for control in members[0].controls
             if control not in groups
         ]
     if any(len(members) < 2 for members in groups.values()):
-        found.append("a variant with a single seed has no interval and no p-value: run 2 seeds at least, better 5")
+        found.append("a variant with a single seed has no interval and no p-value: run at least 2 seeds, preferably 5")
     same = [name for name, members in groups.items() if name != PLAIN and _are_same(members, groups[PLAIN])]
     if same:
-        found.append(f"{' and '.join(same)} gave exactly plain's numbers: its settings change nothing here")
+        found.append(f"{' and '.join(same)} gave exactly the same numbers as plain: its settings have no effect here")
     return [*found, *_budget_warnings(groups)]
 
 
@@ -251,14 +251,14 @@ def _budget_warnings(groups: Mapping[str, Sequence[Measured]]) -> list[str]:
     if len(known) == sum(map(len, rollouts.values())):
         usual = min(count for count in rollouts[PLAIN] if count is not None)
         if any(abs(count - usual) > SLACK * usual for count in known):
-            found.append(f"not equally many rollouts were trained on: {_told(rollouts)}")
+            found.append(f"the number of training rollouts differs: {_told(rollouts)}")
     else:
         steps = {name: [run.steps[-1] for run in members] for name, members in groups.items()}
         if len({step for last in steps.values() for step in last}) > 1:
-            found.append(f"the last measured steps differ; see that the rollouts behind them do not: {_told(steps)}")
+            found.append(f"the last measured steps differ; check that the number of rollouts does not: {_told(steps)}")
     extra = {name: [run.base_samples for run in members] for name, members in groups.items()}
     if drawing := {name: counts for name, counts in extra.items() if any(counts)}:
-        found.append(f"beside their rollouts some drew base samples on training problems: {_told(drawing)}")
+        found.append(f"some variants also drew base samples on training problems: {_told(drawing)}")
     return found
 
 

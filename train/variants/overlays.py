@@ -1,27 +1,52 @@
-"""What is compared: the base recipe itself (`plain`), and overlays of a few lines over it.
+"""The variants of a sweep: the base recipe itself (`plain`), overlays of a few settings, and checks before training.
 
-`recipes/variants/NAME.yaml` ships with Offleash; any other YAML is named by its path, and goes by its file's name.
-Controls are no hypotheses: they say what a change of no interest (less learning, more leash, a meaningless bonus) does.
+`recipes/variants/NAME.yaml` ships with Offleash; any other YAML file is given by its path and named after the file.
+Controls are not hypotheses: they show the effect of a change of no interest (a lower learning rate, a larger beta, a
+meaningless bonus). A variant that changes something besides its idea needs a control that changes only this: more
+updates per rollout, as in clip_higher and kl_cov, need `two_updates`; a higher learning rate, as in rehearsal, needs
+`high_lr`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trl import GRPOConfig
+
 import offleash.recipes
-from offleash.eval.errors import ConfigError
-from offleash.train.recipe.config import read_recipe_file
+from offleash.eval.errors import ConfigError, OffleashError
+from offleash.train.explorers import load_explorers
+from offleash.train.explorers.checks import no_op_settings, updates_per_rollout
+from offleash.train.recipe.config import Recipe, parse_recipe, read_recipe_file, resolved
 
 PLAIN = "plain"
 CONTROLS = (PLAIN, "high_beta", "high_lr", "low_lr", "placebo", "two_updates")
-TAKEN = ("base-pools", "tensorboard")
-RECIPES = Path(offleash.recipes.__path__[0])
+ANY_PROCESSES = 40320
+"""For a number of processes that only the launcher knows. TRL divides batches by it, so it has many divisors."""
+
+_RESERVED = ("base-pools", "tensorboard")
+_SHIPPED = Path(offleash.recipes.__path__[0]) / "variants"
+_CHANGES: dict[str, tuple[str, Callable[[GRPOConfig], float], int]] = {
+    "low_lr": ("learning_rate", lambda training: float(training.learning_rate), -1),
+    "high_lr": ("learning_rate", lambda training: float(training.learning_rate), 1),
+    "high_beta": ("beta", lambda training: float(training.beta), 1),
+    "two_updates": ("updates per rollout", updates_per_rollout, 1),
+}
+"""Control -> what it changes relative to plain, and in which direction."""
+_OWN_CONTROLS = ("high_lr", "two_updates")
+"""Controls that a variant needs if it changes the same setting in the same direction."""
+_MEASURED_BY = (
+    *("model_name_or_path", "model_revision", "task", "probe_args", "monitor_k", "monitor_score_k", "monitor_seed"),
+    *("monitor_temperature", "monitor_top_p", "monitor_max_new_tokens", "temperature", "top_p", "top_k", "min_p"),
+    *("repetition_penalty", "max_completion_length", "generation_kwargs", "use_vllm"),
+)
+"""Settings that the base pool and the monitor's samples depend on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """`path` is None for plain, which has no settings of its own."""
+    """`path` is None for plain, which changes nothing."""
 
     name: str
     path: Path | None
@@ -35,18 +60,82 @@ def find_overlays(names: Sequence[str]) -> list[Overlay]:
         if name == PLAIN:
             continue
         path = _find(name)
-        if path.stem in TAKEN:
-            raise ConfigError(f"a variant cannot be called {path.stem!r}, the sweep's own folder: rename the file")
+        if path.stem in _RESERVED:
+            raise ConfigError(f"the variant name {path.stem!r} is reserved for a folder of the sweep: rename {path}")
         if any(other.name == path.stem for other in found):
-            raise ConfigError(f"two variants are called {path.stem!r}: rename one of the files")
+            raise ConfigError(f"the variant name {path.stem!r} is duplicated: rename one of the files")
         found.append(Overlay(path.stem, path, read_recipe_file(path)))
     return found
 
 
+def load_variants(arguments: Mapping[str, Sequence[str]], processes: int = 1) -> dict[str, Recipe]:
+    """The recipe of each variant from its training arguments. Raises ConfigError naming the variant that is invalid."""
+    recipes = {}
+    for name, of_variant in arguments.items():
+        try:
+            recipes[name] = parse_recipe(of_variant, processes)
+            for explorer in load_explorers(recipes[name].run.explorers):
+                explorer.check(recipes[name].training)
+        except OffleashError as error:
+            raise ConfigError(f"{name} cannot be trained: {error}") from error
+    return recipes
+
+
+def check_comparable(recipes: Mapping[str, Recipe]) -> None:
+    """Every variant is measured in the same way as plain, and none has a setting without effect."""
+    plain = resolved(recipes[PLAIN])
+    for name, recipe in recipes.items():
+        if not recipe.run.monitor_every:
+            raise ConfigError(f"{name} would not be measured: monitor_every must not be 0 in a sweep")
+        values = resolved(recipe)
+        if changed := [key for key in _MEASURED_BY if values[key] != plain[key]]:
+            key = changed[0]
+            raise ConfigError(
+                f"{name} changes {key} from {plain[key]!r} to {values[key]!r} and would not be measured like plain: "
+                "change it in the base recipe, for all variants"
+            )
+        if name != PLAIN and (without_effect := no_op_settings(recipe.training)):
+            raise ConfigError(f"{name}: {without_effect[0]} (write your own {name}.yaml)")
+
+
+def check_controls(recipes: Mapping[str, Recipe]) -> None:
+    """A control must change its setting in its direction: a low learning rate for one recipe is high for another."""
+    for name, (what, value_of, side) in _CHANGES.items():
+        if name not in recipes:
+            continue
+        ours, plain = (value_of(recipes[which].training) for which in (name, PLAIN))
+        if side * (ours - plain) <= 0:
+            raise ConfigError(
+                f"the control {name} has {what} {ours:g}, which is not {'above' if side > 0 else 'below'} the recipe's "
+                f"{plain:g}: write your own {name}.yaml and pass its path instead"
+            )
+    for name, controls in own_controls(recipes).items():
+        for control in (control for control in controls if control in recipes):
+            what, value_of, _ = _CHANGES[control]
+            ours, theirs = (value_of(recipes[which].training) for which in (name, control))
+            if ours != theirs:
+                raise ConfigError(
+                    f"{name} has {what} {ours:g} but its control {control} has {theirs:g}: write your own "
+                    f"{control}.yaml with the value of {name} and pass its path instead"
+                )
+
+
+def own_controls(recipes: Mapping[str, Recipe]) -> dict[str, tuple[str, ...]]:
+    """Variant -> the controls it needs in addition to those of every variant."""
+    return {name: _own(recipe, recipes[PLAIN]) for name, recipe in recipes.items() if name not in CONTROLS}
+
+
+def _own(recipe: Recipe, plain: Recipe) -> tuple[str, ...]:
+    def changed(control: str) -> bool:
+        _, value_of, side = _CHANGES[control]
+        return side * (value_of(recipe.training) - value_of(plain.training)) > 0
+
+    return tuple(control for control in _OWN_CONTROLS if changed(control))
+
+
 def _find(name: str) -> Path:
-    shipped = RECIPES / "variants" / f"{name}.yaml"
-    path = next((p for p in (shipped, Path(name)) if p.is_file()), None)
+    path = next((p for p in (_SHIPPED / f"{name}.yaml", Path(name)) if p.is_file()), None)
     if path is None:
-        names = ", ".join(sorted(p.stem for p in shipped.parent.glob("*.yaml"))) or "none yet"
-        raise ConfigError(f"no variant {name!r}: neither a YAML file here nor one that ships with Offleash ({names})")
+        names = ", ".join(sorted(p.stem for p in _SHIPPED.glob("*.yaml")))
+        raise ConfigError(f"no variant {name!r}: it is neither a YAML file nor one that ships with Offleash ({names})")
     return path

@@ -1,18 +1,70 @@
-"""A sweep's report for people: for the terminal, as Markdown, and as one HTML page with its figures inside."""
+"""The reports of a sweep: terminal, Markdown, one HTML page with its figures, and JSON.
 
+The JSON keys are stable: keys may be added but are never renamed; `format` counts breaking changes.
+
+    {"format": 2, "k": k, "base_pool": name, "margin": x, "confidence": 0.95, "family": n, "warnings": [text],
+     "missing": {run: why}, "base": {metric: x}, "variants": [VARIANT],
+     "runs": [{"variant", "seed", "steps": [n], "series": [{metric: x}], "rollouts": n or null, "base_samples": n}]}
+
+    VARIANT     name, control (true or false), seeds, "estimates": {metric: ESTIMATE},
+                "since_start": ESTIMATE (NSCR less that of step 0),
+                "against": {plain | placebo | low_lr | two_updates | high_lr: {metric: DIFFERENCE}} (the variant less
+                the reference),
+                "holm_p": {metric: p} (against plain, over the `family` of variants that are no controls),
+                "better_p": p (of all that `better` claims, corrected likewise),
+                "early_stop": null or {"estimates": {metric: ESTIMATE}, "differences": {metric: DIFFERENCE}},
+                "verdict": {word, why, pass_no_worse, expands, expands_significantly}
+    DIFFERENCE  value, low, high, n, lower_bound (one-sided, 95 %), p (two-sided), method (paired, welch, none)
+    ESTIMATE    value, low, high, n (seeds it rests on)
+
+Metrics: the keys of `offleash.train.variants.results.METRICS`. Undefined numbers are null.
+"""
+
+import json
+import math
 import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from offleash.eval.errors import ConfigError
+from offleash.eval.files import write_atomic
+from offleash.eval.report.figure_style import image
 from offleash.eval.report.markup import markdown_table
 from offleash.eval.report.page import render
 from offleash.eval.report.sanitize import markdown_text, visible
 from offleash.eval.report.text import text_table
-from offleash.train.variants.analysis import Analysis
+from offleash.eval.stats.intervals import Estimate
+from offleash.train.variants.analysis import Analysis, VariantResult, analyse
 from offleash.train.variants.figures import pareto_figure, tradeoff_figure
-from offleash.train.variants.results import Sweep
+from offleash.train.variants.hparams import write_hparams
+from offleash.train.variants.results import Sweep, read_sweep
+from offleash.train.variants.runs import Run, asked_of, check_unchanged, left_out, tried
+from offleash.train.variants.significance import CONFIDENCE, Difference
 from offleash.train.variants.tables import notes, summary, tables
 
-TITLE = "Exploration variants against plain and controls"
+FORMAT = 2
+TITLE = "Exploration variants compared with plain and controls"
+
+
+def write_reports(runs: Sequence[Run], out: Path, margin: float, width: int = 118) -> str:
+    """Write report.json, report.md, report.html, the figures and the HParams page to `out`; the report as text."""
+    ended = [run for run in runs if run.has_ended]
+    for run in ended:
+        check_unchanged(run)
+    sweep = read_sweep(runs)
+    analysis = analyse(sweep.runs, margin, tried(runs, out), left_out(runs, out))
+    try:
+        for suffix, make in (("json", json_report), ("md", markdown_report), ("html", html_report)):
+            write_atomic(out / f"report.{suffix}", make(sweep, analysis).encode())
+        for name, draw in (("pareto", pareto_figure), ("tradeoffs", tradeoff_figure)):
+            for kind in ("png", "svg"):
+                write_atomic(out / f"{name}.{kind}", image(draw(sweep, analysis), kind))
+        write_hparams(out / "tensorboard", sweep.runs, {(run.overlay.name, run.seed): asked_of(run) for run in ended})
+    except OSError as error:
+        raise ConfigError(f"cannot write the report to {out}: {error}") from error
+    return text_report(sweep, analysis, width)
 
 
 def text_report(sweep: Sweep, analysis: Analysis, width: int = 118) -> str:
@@ -46,8 +98,60 @@ def html_report(sweep: Sweep, analysis: Analysis) -> str:
     )
 
 
+def json_report(sweep: Sweep, analysis: Analysis) -> str:
+    values = {
+        "format": FORMAT,
+        "k": sweep.k,
+        "base_pool": sweep.base_pool,
+        "margin": analysis.margin,
+        "confidence": CONFIDENCE,
+        "family": analysis.family,
+        "warnings": list(analysis.warnings),
+        "missing": dict(sweep.missing),
+        "base": dict(sweep.base),
+        "variants": [_variant(variant) for variant in analysis.variants],
+        "runs": [asdict(run) for run in sweep.runs],
+    }
+    return json.dumps(_defined(values), indent=1, allow_nan=False) + "\n"
+
+
+def _variant(variant: VariantResult) -> dict[str, Any]:
+    stop = variant.early_stop
+    return {
+        "name": variant.name,
+        "control": variant.is_control,
+        "seeds": list(variant.seeds),
+        "estimates": _estimates(variant.estimates),
+        "since_start": variant.since_start._asdict(),
+        "against": {reference: _differences(values) for reference, values in variant.against.items()},
+        "holm_p": dict(variant.holm_p),
+        "better_p": variant.better_p,
+        "early_stop": stop and {"estimates": _estimates(stop.estimates), "differences": _differences(stop.differences)},
+        "verdict": asdict(variant.verdict),
+    }
+
+
+def _estimates(values: Mapping[str, Estimate]) -> dict[str, Any]:
+    return {metric: e._asdict() for metric, e in values.items()}
+
+
+def _differences(values: Mapping[str, Difference]) -> dict[str, Any]:
+    return {
+        metric: {**d.estimate._asdict(), "lower_bound": d.lower_bound, "p": d.p, "method": d.method}
+        for metric, d in values.items()
+    }
+
+
+def _defined(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _defined(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_defined(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _warnings(sweep: Sweep, analysis: Analysis) -> list[str]:
-    missing = [f"{name}: no numbers, {why}" for name, why in sweep.missing.items()]
+    missing = [f"{name}: no result, {why}" for name, why in sweep.missing.items()]
     return [*missing, *analysis.warnings]
 
 

@@ -1,18 +1,31 @@
-"""What the runs of a sweep measured: each run's own monitor, on the same probe problems against the same base pool."""
+"""The results of a sweep: what each run's monitor measured, and how many samples the run was trained on.
 
+All runs are measured on the same probe problems against the same base pool. The samples are counted from what a run
+left in its folder: its resolved recipe, its last measured step, and its last checkpoint, which has a random state for
+each process. The monitor's own samples are not part of them.
+"""
+
+import inspect
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import yaml
 
 from offleash.callbacks import tags
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.passk import powers_of_two
+from offleash.train.explorers import find_explorer
+from offleash.train.explorers.dynamic_sampling import FILE as DRAWN
+from offleash.train.explorers.dynamic_sampling import rollouts
+from offleash.train.recipe.explorer_flags import explorer_mapping
+from offleash.train.run_folder.changes import RESOLVED
+from offleash.train.run_folder.checkpoints import last_complete_checkpoint
 from offleash.train.run_folder.folder import FINAL
-from offleash.train.variants.budget import read_budget
 from offleash.train.variants.runs import Run, failure, reason
 
 METRICS = {
@@ -34,10 +47,12 @@ METRICS = {
     "failed": "verifier failed",
 }
 """Key -> title. NSCR, SRR, NDR and SDS are of units; distinct correct answers are per problem; entropies in nats."""
+_DRAW_FROM_BASE = ("anchor", "seeding")
+"""Explorers that draw base samples on training problems."""
 
 
 def bounds(metric: str) -> tuple[float, float]:
-    """What the number can be at most: a share, a net share, or a count or entropy."""
+    """The range of the metric: a fraction, a net fraction, or a count or entropy."""
     if metric in ("nscr", "problem_nscr"):
         return -1.0, 1.0
     return 0.0, math.inf if metric in ("distinct_correct", "answer_entropy", "token_entropy") else 1.0
@@ -45,18 +60,18 @@ def bounds(metric: str) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run: its metrics (keys of METRICS) at every measured step, oldest first. An undefined number is NaN."""
+    """One run: its metrics (keys of METRICS) at every measured step, oldest first. Undefined numbers are NaN."""
 
     variant: str
     seed: int
     steps: tuple[int, ...]
     series: tuple[Mapping[str, float], ...]
     rollouts: int | None = None
-    """That it trained on, until its last measurement; None if the run left too little to tell."""
+    """Trained on until the last measurement; None if it is unknown."""
     base_samples: int = 0
-    """On training problems, drawn beside the rollouts."""
+    """Drawn on training problems, in addition to the rollouts."""
     controls: tuple[str, ...] = ()
-    """That its variant must be compared with beside those of all."""
+    """Controls of this variant, in addition to those of every variant."""
 
     @property
     def first(self) -> Mapping[str, float] | None:
@@ -70,13 +85,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The runs that ended, and what each of the others lacks."""
+    """The runs that have ended, and why the others have no results."""
 
     runs: tuple[Measured, ...]
     missing: Mapping[str, str]
-    """Run -> why there are no numbers of it."""
+    """Run -> why it has no results."""
     base: Mapping[str, float]
-    """Metrics of the base; NaN where a base has none (support)."""
+    """Metrics of the base; NaN for those it does not have (support)."""
     k: int
     base_pool: str
     token_entropy: str
@@ -84,10 +99,10 @@ class Sweep:
 
 
 def read_sweep(runs: Sequence[Run]) -> Sweep:
-    """Refuses runs that were not measured alike: another base pool means another base, problems, k or sampling."""
+    """Raises ConfigError if runs have different base pools, that is another base, other problems, k or sampling."""
     ended = [run for run in runs if run.has_ended]
     if not ended:
-        raise ConfigError("no run of this sweep has ended yet: there is nothing to report")
+        raise ConfigError("no run of this sweep has ended yet: nothing to report")
     records = [_record(run.folder) for run in ended]
     pools = {_pool(record): run for record, run in zip(records, ended, strict=True)}
     if len(pools) > 1:
@@ -112,6 +127,41 @@ def read_run(folder: Path, variant: str, seed: int) -> Measured:
     series = sorted((int(step), _metrics(of_step, record)) for step, of_step in record["steps"].items())
     steps, metrics = zip(*series, strict=True)
     return Measured(variant, seed, steps, metrics, *read_budget(folder, steps[-1]))
+
+
+class Budget(NamedTuple):
+    rollouts: int | None
+    """Over all processes; None if it is unknown."""
+    base_samples: int
+
+
+def read_budget(folder: Path, last_step: int) -> Budget:
+    if not (folder / RESOLVED).exists():
+        return Budget(None, 0)
+    recipe = yaml.safe_load((folder / RESOLVED).read_text())
+    drawn = None
+    if (checkpoint := last_complete_checkpoint(folder)) is not None:
+        if (checkpoint / DRAWN).exists():  # dynamic sampling: as many as it took
+            drawn = int(json.loads((checkpoint / DRAWN).read_text())["rollouts"])
+        elif processes := len(list(checkpoint.glob("rng_state*.pth"))):
+            drawn = rollouts(recipe, last_step, processes)
+    return Budget(drawn, base_samples(recipe, drawn))
+
+
+def base_samples(recipe: Mapping[str, Any], drawn: int | None) -> int:
+    """At most `problems` x k: for the training problems of the recipe, or those that `drawn` rollouts cover."""
+    total = 0
+    for name, given in explorer_mapping(recipe.get("explorer")).items():
+        if name not in _DRAW_FROM_BASE:
+            continue
+        parameters = inspect.signature(find_explorer(name)).parameters.values()
+        arguments = {**{parameter.name: parameter.default for parameter in parameters}, **given}
+        if arguments.get("source", "base") != "base":
+            continue
+        seen = None if drawn is None else drawn // recipe["num_generations"]
+        limits = [arguments["problems"] or seen, (recipe.get("train_args") or {}).get("n")]
+        total += min((limit for limit in limits if limit is not None), default=0) * arguments["k"]
+    return total
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -143,5 +193,5 @@ def _why_missing(run: Run) -> str:
     if (failed := failure(run.folder)) is not None:
         return f"failed with status {failed['status']}: {reason(failed['last_lines'])}"
     if (run.folder / FINAL).exists() and run.has_begun:
-        return "its last measurement failed (see its log.txt): remove its folder to train it again"
-    return "not ended" if run.has_begun else "not begun"
+        return "the last measurement failed (see log.txt): remove the folder to train it again"
+    return "not finished" if run.has_begun else "not started"

@@ -1,9 +1,9 @@
-"""One run of a sweep: a variant with a seed in a folder of its own, the command that trains it, and how it stands.
+"""One run of a sweep: a variant with a seed, its folder, its training arguments and its state.
 
 OUT/NAME/seed-S/   the run's folder, as `offleash.train` leaves it
-    asked.json     what the sweep asked for; the same folder is never used for anything else
-    log.txt        what the run printed
-    failed.json    exit status and last words, if it failed
+    asked.json     the settings of the run; the folder is never used with other settings
+    log.txt        the output of the run
+    failed.json    exit status and last lines, if it failed
 """
 
 import json
@@ -19,13 +19,19 @@ from offleash.eval.files import write_atomic
 from offleash.train.recipe.config import flag_name, read_recipe_file
 from offleash.train.run_folder.checkpoints import checkpoints
 from offleash.train.run_folder.folder import FINAL
-from offleash.train.variants.overlays import CONTROLS, Overlay
-from offleash.train.variants.preflight import own_controls, require_alike, require_controls, require_loadable
+from offleash.train.variants.overlays import (
+    CONTROLS,
+    Overlay,
+    check_comparable,
+    check_controls,
+    load_variants,
+    own_controls,
+)
 
 ASKED, LOG, FAILED = "asked.json", "log.txt", "failed.json"
 BASE_POOLS = "base-pools"
 BAR = re.compile(r"\d+%\|")
-"""What every state of a progress bar holds."""
+"""Part of every progress bar."""
 OURS = ("--config", "--seed", "--output_dir", "--monitor_base_pools", "--resume")
 
 
@@ -35,11 +41,11 @@ class Run:
     seed: int
     folder: Path
     words: tuple[str, ...]
-    """Of `offleash.train`."""
+    """Arguments of `offleash.train`."""
     asked: Mapping[str, Any]
     """Keys of the recipe, of the overlay (`overlay.KEY`), and `flags`."""
     controls: tuple[str, ...] = ()
-    """That it must be compared with beside those of all variants."""
+    """Controls of this variant, in addition to those of every variant."""
 
     @property
     def name(self) -> str:
@@ -51,17 +57,17 @@ class Run:
 
     @property
     def has_begun(self) -> bool:
-        """It has measured step 0, so the base's pool is drawn."""
+        """Step 0 has been measured, so the base pool exists."""
         return (self.folder / HISTORY).exists()
 
     @property
     def has_ended(self) -> bool:
-        """It has saved its model, the last thing that a run does, and its last measurement did not fail."""
+        """The model is saved, which a run does last, and the last measurement did not fail."""
         return self.has_begun and (self.folder / FINAL).exists() and not self.lacks_measurement
 
     @property
     def lacks_measurement(self) -> bool:
-        """A monitor that fails lets its run go on."""
+        """The monitor failed after the last checkpoint; training goes on without it."""
         saved = [int(path.name.removeprefix("checkpoint-")) for path in checkpoints(self.folder)]
         measured = json.loads((self.folder / HISTORY).read_text())["steps"]
         return max(saved, default=0) > max(map(int, measured), default=0)
@@ -70,53 +76,53 @@ class Run:
 def plan(
     base: Path, overlays: Sequence[Overlay], seeds: Sequence[int], out: Path, extra: Sequence[str], processes: int = 1
 ) -> list[Run]:
-    """Every variant with every seed, seed by seed: a sweep that is cut short has compared something.
+    """Every variant with every seed, seed by seed, so that an interrupted sweep has complete seeds.
 
-    Refuses what could not be trained by so many processes, and controls that are none under this base recipe.
+    Raises ConfigError for variants that `processes` processes cannot train, and for controls that control nothing.
     """
     flags = [flag_name(word.partition("=")[0]) for word in extra]
     if taken := [flag for flag in flags if flag.split(".")[0] in (*OURS, "--explorer")]:
-        raise ConfigError(f"{', '.join(taken)} after `--`: the sweep itself decides that for each run")
+        raise ConfigError(f"{', '.join(taken)} after `--`: the sweep sets that for each run")
     for overlay in overlays:
         if both := [key for key in overlay.settings if f"--{key}" in flags]:
-            raise ConfigError(f"--{both[0]} after `--` would undo what the variant {overlay.name} sets: leave one out")
+            raise ConfigError(f"--{both[0]} after `--` overrides a setting of the variant {overlay.name}: remove one")
     settings = read_recipe_file(base)
     if "explorer" in settings:
-        raise ConfigError(f"{base} has an explorer, and plain would not be plain: take it out, or into an overlay")
+        raise ConfigError(f"{base} has the key `explorer`, so plain would have an explorer: move it to an overlay")
     runs = [_run(base, settings, overlay, seed, out, extra) for seed in seeds for overlay in overlays]
-    recipes = require_loadable({run.overlay.name: run.words for run in runs[: len(overlays)]}, processes)
-    require_alike(recipes)
-    require_controls(recipes)
+    recipes = load_variants({run.overlay.name: run.words for run in runs[: len(overlays)]}, processes)
+    check_comparable(recipes)
+    check_controls(recipes)
     controls = own_controls(recipes)
     return [replace(run, controls=controls.get(run.overlay.name, ())) for run in runs]
 
 
 def tried(runs: Sequence[Run], out: Path) -> list[str]:
-    """The variants, no controls, that these runs are of or that a sweep ever began in this folder."""
+    """The variants (without controls) of these runs and of every run ever started in this folder."""
     begun = sorted(path.parents[1].name for path in out.glob(f"*/seed-*/{ASKED}"))
     names = dict.fromkeys([*(run.overlay.name for run in runs), *begun])
     return [name for name in names if name not in CONTROLS]
 
 
 def left_out(runs: Sequence[Run], out: Path) -> list[str]:
-    """A sentence if other seeds of these variants lie in the folder: none are picked in silence."""
+    """A warning if the folder has other seeds of these variants, so that none are left out silently."""
     asked, names = {run.folder for run in runs}, {run.overlay.name for run in runs}
     others = sorted(path.parent for path in out.glob(f"*/seed-*/{ASKED}") if path.parents[1].name in names)
     told = [f"{folder.parent.name} {folder.name}" for folder in others if folder not in asked]
-    return [f"not asked for and not in this report, though they lie in {out}: {', '.join(told)}"] if told else []
+    return [f"runs in {out} that were not requested and are not in this report: {', '.join(told)}"] if told else []
 
 
 def check_unchanged(run: Run) -> None:
-    """A folder holds one run for good: other settings would continue it as something else."""
+    """Raises ConfigError if the folder has a run with other settings."""
     path = run.folder / ASKED
     if not path.exists():
         if run.folder.exists() and any(run.folder.iterdir()):
-            raise ConfigError(f"{run.folder} holds something that no sweep began: choose another --out")
+            raise ConfigError(f"{run.folder} contains files that are not from a sweep: choose another --out")
         return
     before = json.loads(path.read_text())
     if changed := sorted(key for key in {*before, *run.asked} if run.asked.get(key) != before.get(key)):
         told = "; ".join(f"{key} was {_short(before.get(key))}, now {_short(run.asked.get(key))}" for key in changed)
-        raise ConfigError(f"{run.folder} was begun with other settings ({told}): choose another --out")
+        raise ConfigError(f"{run.folder} was started with other settings ({told}): choose another --out")
 
 
 def record_start(run: Run) -> None:
@@ -130,7 +136,7 @@ def record_failure(run: Run, status: int, last_lines: Sequence[str]) -> None:
 
 
 def asked_of(run: Run) -> dict[str, Any]:
-    """The overlay's settings as the run was begun with them."""
+    """The overlay's settings when the run was started."""
     before = json.loads((run.folder / ASKED).read_text())
     return {key.removeprefix("overlay."): value for key, value in before.items() if key.startswith("overlay.")}
 
@@ -140,14 +146,14 @@ def drop_bars(lines: Sequence[str]) -> list[str]:
 
 
 def reason(last_lines: Sequence[str]) -> str:
-    """The last of them that speaks of an error, or else the last."""
+    """The last line that mentions an error, or else the last line."""
     told = drop_bars(last_lines)
     errors = [line for line in told if re.search("error|exception", line, re.IGNORECASE)]
     return (errors or told or [""])[-1]
 
 
 def failure(folder: Path) -> dict[str, Any] | None:
-    """What `record_failure` left."""
+    """What `record_failure` wrote."""
     path = folder / FAILED
     return dict(json.loads(path.read_text())) if path.exists() else None
 
@@ -165,7 +171,7 @@ def _run(base: Path, settings: Mapping[str, Any], overlay: Overlay, seed: int, o
         **{f"overlay.{key}": value for key, value in overlay.settings.items()},
         "flags": list(extra),
     }
-    # As JSON reads it back: a date or a tuple would never compare equal.
+    # As JSON reads it back: dates and tuples would never compare equal.
     return Run(overlay, seed, folder, tuple(words), json.loads(json.dumps(asked, default=str)))
 
 

@@ -1,12 +1,13 @@
-"""Runs the runs: each a process of its own, a few at a time, what ended is left alone, what failed is told.
+"""Train the runs of a sweep: each in its own process, several at a time. Finished runs are not repeated.
 
-The first run draws the base's pool while the others wait, because all of them share it. Interrupting the sweep ends its
-runs; the same command continues them from their checkpoints. kill -9 ends them too, but for what a launcher
-(`--launch`) started: such workers go on, and hold the lock of their run's folder until they end.
+The first run draws the base pool while the others wait, because all of them share it. Interrupting the sweep stops its
+runs; the same command resumes them from their checkpoints. kill -9 stops them too, except for workers of a launcher
+(`--launch`): those go on and hold the lock of their run's folder until they end.
 """
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from types import FrameType
 
 from tqdm import tqdm
 
+from offleash.eval.errors import ConfigError
 from offleash.eval.report.numbers import share
 from offleash.eval.verify.sandbox.limits import die_with_parent
 from offleash.train.run_folder.folder import hold
@@ -24,14 +26,19 @@ from offleash.train.variants.results import read_run
 from offleash.train.variants.runs import Run, check_unchanged, drop_bars, record_failure, record_start
 
 ONE_PROCESS = (sys.executable,)
-"""What stands before `-m offleash.train`: for one process the interpreter alone does what `accelerate launch` does."""
+"""The command before `-m offleash.train`. One process needs no `accelerate launch`."""
 LAST_LINES = 12
 LOOK_EVERY = 0.5
-PATIENCE = 10.0  # seconds from a polite end to kill -9
+PATIENCE = 10.0  # seconds from SIGTERM to SIGKILL
 
 
 def run_sweep(runs: Sequence[Run], out: Path, launch: Sequence[str] = ONE_PROCESS, jobs: int = 1) -> list[Run]:
-    """Train what has not ended; the runs that failed. Nothing starts if any run's settings changed."""
+    """Train the runs that have not ended and return those that failed.
+
+    Raises ConfigError before anything starts if the settings of a run changed or `launch` is not a command.
+    """
+    if shutil.which(launch[0]) is None:
+        raise ConfigError(f"--launch: command not found: {launch[0]!r}")
     for run in runs:
         check_unchanged(run)
     waiting = [run for run in runs if not run.has_ended]
@@ -49,7 +56,7 @@ def run_sweep(runs: Sequence[Run], out: Path, launch: Sequence[str] = ONE_PROCES
 
 
 class _Processes:
-    """The runs under way. Leaving it by an error or an interrupt ends them."""
+    """The running processes. Leaving the context by an error or an interrupt stops them."""
 
     def __init__(self, lock: int, launch: Sequence[str]) -> None:
         self.lock, self.launch = lock, launch
@@ -72,15 +79,15 @@ class _Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that a launcher and what it launched can be ended together
-                pass_fds=[self.lock],  # a run that outlives the sweep keeps others out
+                start_new_session=True,  # so that a launcher and its workers can be stopped together
+                pass_fds=[self.lock],  # a run that outlives the sweep keeps the lock
                 preexec_fn=die_with_parent,
             )
         self.running[run] = (process, time.monotonic())
-        _say(f"{run.name}: begun ({run.log})")
+        _say(f"{run.name}: started ({run.log})")
 
     def collect(self) -> int:
-        """Tell of every run that is over; how many."""
+        """Report every run that is over, and return their number."""
         over = [run for run, (process, _) in self.running.items() if process.poll() is not None]
         for run in over:
             process, start = self.running.pop(run)
@@ -95,10 +102,10 @@ class _Processes:
     def _fail(self, run: Run, status: int, took: str) -> None:
         lines = _tail(run.log)
         if not status:
-            lines.append("error: its last measurement failed: remove its folder to train it again")
+            lines.append("error: the last measurement failed: remove the folder to train it again")
         record_failure(run, status, lines)
         self.failed.append(run)
-        _say(f"{run.name}: FAILED after {took} with status {status}; the others go on. Its last lines:")
+        _say(f"{run.name}: FAILED after {took} with status {status}; the other runs continue. Last lines:")
         _say("\n".join(f"    {line}" for line in lines))
 
     def _stop(self) -> None:
@@ -114,8 +121,8 @@ class _Processes:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[int]:
-    """One sweep in a folder at a time. The runs inherit the lock."""
-    lock = hold(out, f"another sweep, or a run it left, is at work in {out}: wait for it or end it")
+    """Only one sweep at a time in a folder. The runs inherit the lock."""
+    lock = hold(out, f"another sweep, or one of its runs, is running in {out}: wait for it or stop it")
     try:
         yield lock
     finally:
@@ -123,7 +130,7 @@ def _locked(out: Path) -> Iterator[int]:
 
 
 def _bar(total: int, done: int) -> tqdm:
-    tqdm.monitor_interval = 0  # its thread would be copied half-way by every fork
+    tqdm.monitor_interval = 0  # its thread is not fork-safe
     return tqdm(total=total, initial=done, desc="runs", smoothing=0, dynamic_ncols=True, disable=None)
 
 
@@ -132,7 +139,7 @@ def _say(text: str) -> None:
 
 
 def _tail(path: Path) -> list[str]:
-    """The last lines that say something, without progress bars."""
+    """The last lines that are not empty, without progress bars."""
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in path.read_text(errors="replace").split("\n")]
     return [line for line in drop_bars(lines) if line][-LAST_LINES:]
 

@@ -1,4 +1,4 @@
-"""The tables of a sweep's report as plain cells, the same for every format; and the sentences around them."""
+"""The tables of a sweep's report as plain cells, the same for every format, and the text around them."""
 
 import math
 from collections.abc import Sequence
@@ -18,61 +18,60 @@ RATES = ("no_answer", "truncated", "failed")
 MANY_SEEDS = 8
 COMPARED = (*LEADING[2:], "distinct_correct", "answer_entropy", "token_entropy")
 
-MEANINGS = (
-    "better: NSCR is above plain's, placebo's, low_lr's and, where there is one, the variant's own control's, and "
-    "pass@1 is no worse than plain's. The p of it is the largest of these tests', and is below .05 after Holm's "
-    "correction over the variants that are no controls, those without numbers included.",
-    "no worse: the one-sided 95 % lower bound of pass@1 less plain's is above minus the margin.",
-    "escapes: the mean NSCR is 0 or more (as much gained as lost) at a pass@1 no worse; surely, if the lower bounds of "
-    "its interval and of NSCR less that of step 0 are too. Said of each variant by itself, not corrected for their "
-    "number.",
-    "base: its support metrics are those of step 0, where the policy is the base: noise of sampling alone. One base "
-    "pool shifts the NSCR of every run alike, and step 0, which every seed draws anew, shows how far.",
-    "open: above plain, but a control that it must also be above was not run; or fewer than 2 seeds.",
-    "rollouts: what the variant was trained on, and with a plus the base samples that it drew on training problems.",
-    "plain at equal pass@1: what stopping plain early would give, where it had the variant's pass@1 (interpolated "
-    "between measurements on a curve made to rise, seed by seed; its end if it never rose to that). In brackets the "
-    "number of seeds. Where plain's pass@1 hardly rises any more, this point lies too early by chance.",
+DEFINITIONS = (
+    "better: NSCR is above that of plain, placebo, low_lr and, if it has one, the variant's own control, and pass@1 is "
+    "no worse than plain's. Its p-value is the largest of these tests, and is below .05 after Holm's correction over "
+    "all variants that are not controls, including those without results.",
+    "no worse: the one-sided 95 % lower bound of the difference in pass@1 to plain is above minus the margin.",
+    "expands: the mean NSCR is at least 0 (as much gained as lost) and pass@1 is no worse; significantly, if the lower "
+    "bounds of NSCR and of its change since step 0 are at least 0 as well. Not corrected for the number of variants.",
+    "base: its support metrics are those of step 0, where the policy is the base, so they show sampling noise only. "
+    "All runs share one base pool, which shifts their NSCR alike; step 0, sampled anew for each seed, shows how far.",
+    "open: above plain, but a control that the variant must be above was not run; or fewer than 2 seeds.",
+    "rollouts: the rollouts the variant was trained on, plus the base samples it drew on training problems, if any.",
+    "plain at equal pass@1: plain stopped early, at the variant's pass@1 (interpolated between measurements on an "
+    "isotonic fit, seed by seed; the end of the run if plain never reached it). The number of seeds is in parentheses. "
+    "Where plain's pass@1 has leveled off, this point tends to be too early.",
 )
 
 
 def summary(analysis: Analysis) -> tuple[str, ...]:
-    """What a reader should take away."""
+    """The main findings."""
     tested = [v for v in analysis.variants if not v.is_control]
     better = [v.name for v in tested if v.verdict.word == "better"]
-    escapes = [v.name for v in tested if v.verdict.escapes]
+    expands = [v.name for v in tested if v.verdict.expands]
     return (
         f"{len(better)} of {len(tested)} variants better than plain and the controls{_named(better)}; "
-        f"{len(escapes)} with NSCR of 0 or more at a pass@1 no worse{_named(escapes)}. "
+        f"{len(expands)} with NSCR of at least 0 and pass@1 no worse{_named(expands)}. "
         f"`better` is corrected for {analysis.family} variant{'' if analysis.family == 1 else 's'}"
         f"{_power(analysis, max((len(v.seeds) for v in tested), default=0))}.",
     )
 
 
 def _power(analysis: Analysis, seeds: int) -> str:
-    """How large a difference between pairs must be for the smallest p of the family to pass Holm's correction."""
+    """The paired difference at which the smallest p-value of the family passes Holm's correction."""
     if seeds < 2:
         return ""
 
     def needed(n: int) -> float:
         return t_quantile(1 - ALPHA / 2 / analysis.family, n - 1) / math.sqrt(n)
 
-    told = f": with {seeds} seeds a mean difference must be {needed(seeds):.1f} of its standard deviations to count"
+    told = f": with {seeds} seeds a mean difference is significant at {needed(seeds):.1f} of its standard deviations"
     if seeds >= MANY_SEEDS or analysis.family == 1:
         return told
     return (
-        f"{told}, with {MANY_SEEDS} seeds {needed(MANY_SEEDS):.1f}. To make sure of the few that look best, run them "
-        "with fresh seeds (--first-seed) in a folder of their own, where the correction is for these alone"
+        f"{told}, with {MANY_SEEDS} seeds {needed(MANY_SEEDS):.1f}. To confirm the best few, run them with new seeds "
+        "(--first-seed) in a new folder, where the correction counts only these"
     )
 
 
 def notes(sweep: Sweep, analysis: Analysis) -> tuple[str, ...]:
     return (
-        f"k = {sweep.k} samples per probe problem, base pool {sweep.base_pool}, margin of pass@1 {analysis.margin:g}.",
-        "Means over seeds with 95 % t intervals: what another training seed would give on these probe problems "
-        "against this base pool. The noise of sampling at k is part of it, other problems are not.",
-        "The verdict rests on NSCR of units; other p-values are corrected over variants and not over metrics.",
-        *MEANINGS,
+        f"k = {sweep.k} samples per probe problem, base pool {sweep.base_pool}, pass@1 margin {analysis.margin:g}.",
+        "Means over seeds with 95 % t intervals: they cover other training seeds and the sampling noise at k, on these "
+        "probe problems and this base pool; they do not cover other problems.",
+        "The verdict is based on NSCR of units; other p-values are corrected over variants but not over metrics.",
+        *DEFINITIONS,
     )
 
 
@@ -92,7 +91,7 @@ def name_of(variant: VariantResult) -> str:
 
 def _verdicts(sweep: Sweep, analysis: Analysis) -> Table:
     titles = [METRICS[m] for m in LEADING]
-    header = ("", "verdict", "escapes", "seeds", *titles[:2], "plain at equal pass@1", *titles[2:], "rollouts")
+    header = ("", "verdict", "expands", "seeds", *titles[:2], "plain at equal pass@1", *titles[2:], "rollouts")
     nscr, *others = [share(value) for value in _at_start(sweep)]
     rows = [("base", DASH, DASH, DASH, share(sweep.base["pass_at_1"]), nscr, DASH, *others, DASH)]
     for variant in analysis.variants:
@@ -100,14 +99,14 @@ def _verdicts(sweep: Sweep, analysis: Analysis) -> Table:
         cells.insert(2, _early_cell(variant))
         cells.append(_budget([run for run in sweep.runs if run.variant == variant.name]))
         word = variant.verdict.word
-        rows.append((name_of(variant), word, _escape_words(variant), str(len(variant.seeds)), *cells))
-    note = "Support of units; `plain at equal pass@1` is its NSCR."
+        rows.append((name_of(variant), word, _expands_words(variant), str(len(variant.seeds)), *cells))
+    note = "Support of units. The column `plain at equal pass@1` is plain's NSCR."
     return Table("variants", "Variants", header, tuple(rows), note)
 
 
 def _reasons(analysis: Analysis) -> Table:
     rows = tuple((v.name, v.verdict.why) for v in analysis.variants if v.verdict.why)
-    return Table("reasons", "Why not better", ("", "what is lacking"), rows)
+    return Table("reasons", "Why not better", ("", "reason"), rows)
 
 
 def _samples(sweep: Sweep, analysis: Analysis) -> Table:
@@ -125,14 +124,14 @@ def _samples(sweep: Sweep, analysis: Analysis) -> Table:
 
 def _problems(analysis: Analysis) -> Table:
     rows = tuple((name_of(v), *(estimate(v.estimates[m]) for m in PROBLEMS)) for v in analysis.variants)
-    note = "A problem is reached if any correct answer is."
+    note = "A problem counts as reached if any of its correct answers is."
     return Table("problems", "Support of problems", ("", "NSCR", "SRR", "NDR", "SDS"), rows, note)
 
 
 def _nscr_tests(variants: Sequence[VariantResult]) -> Table:
     header = (
-        *("", "pass@1 − plain's", "no worse", "NSCR − plain's", "p", "p (Holm)", "p, placebo", "p, low_lr"),
-        *("p, own control", "p, better", "NSCR − step 0's", "test"),
+        *("", "pass@1 − plain", "no worse", "NSCR − plain", "p", "p (Holm)", "p, placebo", "p, low_lr"),
+        *("p, own control", "p, better", "NSCR − step 0", "test"),
     )
     rows = []
     for variant in variants:
@@ -155,9 +154,9 @@ def _nscr_tests(variants: Sequence[VariantResult]) -> Table:
         )
     note = (
         "≥: the one-sided 95 % lower bound. p is two-sided; only a positive difference counts as above. "
-        "`p, better`: of all that the word claims, corrected by Holm."
+        "`p, better`: the p-value of the verdict, with Holm's correction."
     )
-    return Table("tests", "Against plain and the controls", header, tuple(rows), note)
+    return Table("tests", "Comparison with plain and the controls", header, tuple(rows), note)
 
 
 def _other_differences(variants: Sequence[VariantResult]) -> Table:
@@ -169,8 +168,8 @@ def _other_differences(variants: Sequence[VariantResult]) -> Table:
             cells.append(f"{_value(metric, variant.against[PLAIN][metric].estimate)} (p {_equals(p)})")
         rows.append((name_of(variant), *cells))
     header = ("", *(METRICS[m] for m in COMPARED))
-    note = "Less plain's. p by Holm over the variants; of controls as it is."
-    return Table("differences", "Other differences to plain", header, tuple(rows), note)
+    note = "Variant minus plain. p with Holm's correction over the variants; uncorrected for controls."
+    return Table("differences", "Other differences from plain", header, tuple(rows), note)
 
 
 def _early_stops(variants: Sequence[VariantResult]) -> Table:
@@ -184,8 +183,8 @@ def _early_stops(variants: Sequence[VariantResult]) -> Table:
         at = [_value(m, stop.estimates[m]) for m in ("srr", "ndr", "distinct_correct")]
         cells = (estimate(stop.estimates["nscr"]), estimate(difference.estimate), _p(difference), *at)
         rows.append((name_of(variant), str(stop.estimates["nscr"].n), *cells))
-    header = ("", "seeds", "NSCR", "variant − this", "p", "SRR", "NDR", "distinct correct")
-    return Table("early-stop", "Plain at equal pass@1 (early stop)", header, tuple(rows), MEANINGS[-1])
+    header = ("", "seeds", "NSCR", "variant − plain", "p", "SRR", "NDR", "distinct correct")
+    return Table("early-stop", "Plain at equal pass@1 (early stop)", header, tuple(rows), DEFINITIONS[-1])
 
 
 def _runs(sweep: Sweep) -> Table:
@@ -203,7 +202,7 @@ def _runs(sweep: Sweep) -> Table:
 
 
 def _at_start(sweep: Sweep) -> list[float]:
-    """Mean NSCR, SRR, NDR and SDS at step 0, which is the same for all runs of a seed."""
+    """Mean NSCR, SRR, NDR and SDS at step 0, which all runs of a seed share."""
     starts = list({run.seed: run.first for run in sweep.runs if run.first}.values())
     return [math.fsum(s[m] for s in starts) / len(starts) if starts else math.nan for m in LEADING[1:]]
 
@@ -216,7 +215,7 @@ def _early_cell(variant: VariantResult) -> str:
 
 
 def _budget(runs: Sequence[Measured]) -> str:
-    """51,200 + 32,768: means over seeds."""
+    """Means over seeds: 51,200 + 32,768."""
     known = [run.rollouts for run in runs if run.rollouts is not None]
     rollouts = f"{math.fsum(known) / len(known):,.0f}" if known else DASH
     extra = math.fsum(run.base_samples for run in runs) / len(runs)
@@ -228,9 +227,9 @@ def _own_control(variant: VariantResult) -> str:
     return ", ".join(f"{control} {_p(variant.against[control]['nscr'])}" for control in tested) or DASH
 
 
-def _escape_words(variant: VariantResult) -> str:
+def _expands_words(variant: VariantResult) -> str:
     verdict = variant.verdict
-    return "surely" if verdict.escapes_surely else "yes" if verdict.escapes else "no"
+    return "significantly" if verdict.expands_significantly else "yes" if verdict.expands else "no"
 
 
 def _cell(metric: str, value: float) -> str:

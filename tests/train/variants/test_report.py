@@ -10,8 +10,7 @@ import pytest
 
 from offleash.eval.report.numbers import estimate, share
 from offleash.train.variants.analysis import analyse
-from offleash.train.variants.record import json_report
-from offleash.train.variants.report import html_report, markdown_report, text_report
+from offleash.train.variants.report import html_report, json_report, markdown_report, text_report
 from offleash.train.variants.results import METRICS, Measured
 from offleash.train.variants.tables import summary, tables
 
@@ -124,6 +123,6 @@ def test_the_difference_that_is_said_to_be_needed_is_the_one_that_just_passes(se
         return analyse(runs, tried=[f"other{i}" for i in range(family - 1)])
 
     (told,) = summary(analysis(1))
-    needed = float(re.search(rf"with {seeds} seeds a mean difference must be ([\d.]+) of its", told)[1])
+    needed = float(re.search(rf"with {seeds} seeds a mean difference is significant at ([\d.]+) of its", told)[1])
     verdicts = [analysis(needed + off).variants[-1].verdict.word for off in (-0.06, 0.06)]
     assert verdicts == ["no", "better"]

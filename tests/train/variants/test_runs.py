@@ -8,8 +8,7 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.train.commands.variants import main
 from offleash.train.recipe.config import find_recipe, parse_recipe
-from offleash.train.variants.overlays import find_overlays
-from offleash.train.variants.preflight import ANY_PROCESSES
+from offleash.train.variants.overlays import ANY_PROCESSES, find_overlays
 from offleash.train.variants.results import read_sweep
 from offleash.train.variants.runs import (
     asked_of,
@@ -48,17 +47,17 @@ def test_a_variant_that_changes_more_than_its_idea_has_a_control_that_changes_th
 def test_a_control_of_another_size_than_its_variants_is_refused(files):
     (files / "high_lr.yaml").write_text("learning_rate: 1.0e-3\n")
     assert make(files, ("hot.yaml",))[1].controls == ("high_lr",)
-    with pytest.raises(ConfigError, match=r"hot has learning_rate 0.002 and its control high_lr 0.001"):
+    with pytest.raises(ConfigError, match=r"hot has learning_rate 0.002 .* high_lr has 0.001"):
         make(files, ("hot.yaml", "high_lr.yaml"))
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("monitor_every: 0\n", "hotter would not be measured"),
+        ("monitor_every: 0\n", "hotter .*monitor_every"),
         ("temperature: 1.5\n", r"hotter changes temperature from 1.0 to 1.5"),
         ('probe_args: {"n": 3}\n', "hotter changes probe_args"),
-        ("epsilon_high: 0.28\n", "hotter: epsilon_high does nothing with one update per rollout"),
+        ("epsilon_high: 0.28\n", "hotter: epsilon_high"),
     ],
 )
 def test_what_would_not_be_measured_as_plain_is_or_does_nothing_is_refused(files, text, told):
@@ -74,7 +73,7 @@ def test_a_run_whose_last_measurement_failed_has_no_result(files):
         measured(run.folder, "/pools/one", 0.4)
     (runs[1].folder / "checkpoint-20").mkdir()
     assert [run.has_ended for run in runs] == [True, False]
-    assert "last measurement failed" in read_sweep(runs).missing["hot seed 0"]
+    assert "log.txt" in read_sweep(runs).missing["hot seed 0"]
 
 
 def test_other_seeds_in_the_folder_are_told_of(files):
@@ -104,34 +103,34 @@ def test_the_training_command_understands_the_words(files):
 
 
 def test_an_unknown_name_two_of_one_name_and_a_file_without_keys_are_refused(files):
-    with pytest.raises(ConfigError, match="no variant 'nothing'"):
+    with pytest.raises(ConfigError, match="'nothing'"):
         find_overlays(["nothing"])
     (files / "other").mkdir()
     (files / "other" / "hot.yaml").write_text("beta: 0.1\n")
-    with pytest.raises(ConfigError, match="two variants are called 'hot'"):
+    with pytest.raises(ConfigError, match="'hot'"):
         find_overlays([str(files / "hot.yaml"), str(files / "other" / "hot.yaml")])
     (files / "empty.yaml").write_text("# nothing\n")
-    with pytest.raises(ConfigError, match="mapping of keys to values"):
+    with pytest.raises(ConfigError, match=r"empty\.yaml"):
         find_overlays([str(files / "empty.yaml")])
     (files / "tensorboard.yaml").write_text("beta: 0.1\n")
-    with pytest.raises(ConfigError, match="cannot be called 'tensorboard'"):
+    with pytest.raises(ConfigError, match="'tensorboard'"):
         find_overlays([str(files / "tensorboard.yaml")])
 
 
 @pytest.mark.parametrize("word", ["--seed", "--output_dir=x", "--explorer", "--explorer.k", "--config"])
 def test_flags_that_the_sweep_decides_are_refused(files, word):
-    with pytest.raises(ConfigError, match="the sweep itself decides"):
+    with pytest.raises(ConfigError, match=word.partition("=")[0]):
         make(files, extra=(word, "1"))
 
 
 def test_a_flag_that_would_undo_a_variant_is_refused(files):
-    with pytest.raises(ConfigError, match="--learning_rate after `--` would undo what the variant hot sets"):
+    with pytest.raises(ConfigError, match=r"--learning_rate .* hot"):
         make(files, extra=("--learning_rate", "1e-3"))
 
 
 def test_a_recipe_with_an_explorer_is_no_plain(files):
     (files / "base.yaml").write_text("explorer: {focal: {}}\n")
-    with pytest.raises(ConfigError, match="plain would not be plain"):
+    with pytest.raises(ConfigError, match=r"base.yaml .*`explorer`"):
         make(files)
 
 
@@ -152,16 +151,16 @@ def test_changed_settings_are_refused_and_named(files):
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("broken", "learning_rat: 1.0e-3\n", "broken cannot be trained: unknown key"),
-        ("broken", "explorer: {nope: {}}\n", "broken cannot be trained: .*nope"),
-        ("broken", "explorer: {pass_at_k: {kk: 4}}\n", "broken cannot be trained: .*kk"),
-        ("broken", "explorer: {pass_at_k: {k: 16}}\n", "broken cannot be trained: .*16"),
-        ("low_lr", "learning_rate: 1.0e-4\n", "low_lr has learning_rate 0.0001, which is not below the recipe's"),
-        ("low_lr", "beta: 0.1\n", "low_lr has learning_rate 0.0001, which is not below"),
-        ("high_lr", "learning_rate: 3.0e-5\n", "high_lr has learning_rate 3e-05, which is not above"),
-        ("two_updates", "steps_per_generation: 1\n", "two_updates has updates per rollout 1, which is not above"),
-        ("clip_higher", "epsilon_high: 0.28\n", "clip_higher: epsilon_high does nothing"),
-        ("high_beta", "beta: 0.0\n", "high_beta has beta 0, which is not above .* a file high_beta.yaml"),
+        ("broken", "learning_rat: 1.0e-3\n", "broken .*learning_rat"),
+        ("broken", "explorer: {nope: {}}\n", "broken .*nope"),
+        ("broken", "explorer: {pass_at_k: {kk: 4}}\n", "broken .*kk"),
+        ("broken", "explorer: {pass_at_k: {k: 16}}\n", "broken .*16"),
+        ("low_lr", "learning_rate: 1.0e-4\n", "low_lr has learning_rate 0.0001"),
+        ("low_lr", "beta: 0.1\n", "low_lr has learning_rate 0.0001"),
+        ("high_lr", "learning_rate: 3.0e-5\n", "high_lr has learning_rate 3e-05"),
+        ("two_updates", "steps_per_generation: 1\n", "two_updates has updates per rollout 1"),
+        ("clip_higher", "epsilon_high: 0.28\n", "clip_higher: epsilon_high"),
+        ("high_beta", "beta: 0.0\n", "high_beta has beta 0.* high_beta.yaml"),
     ],
 )
 def test_a_broken_variant_and_a_control_that_is_none_are_refused_before_anything_runs(files, name, text, told):
@@ -172,7 +171,7 @@ def test_a_broken_variant_and_a_control_that_is_none_are_refused_before_anything
 
 def test_a_batch_that_only_many_processes_share_is_left_to_the_launcher(files):
     (files / "base.yaml").write_text(f"{BASE}per_device_train_batch_size: 1\nnum_generations: 8\n")
-    with pytest.raises(ConfigError, match="plain cannot be trained"):
+    with pytest.raises(ConfigError, match="plain"):
         make(files)
     overlays = find_overlays([str(files / "hot.yaml")])
     assert len(plan(files / "base.yaml", overlays, [0], files / "out", [], ANY_PROCESSES)) == 2
@@ -200,7 +199,7 @@ def test_a_report_of_other_settings_is_refused(files):
     words = ["--config", str(files / "base.yaml"), "--explorers", str(files / "guided.yaml"), "--seeds", "2"]
     words += ["--out", str(files / "out"), "--report-only"]
     (files / "guided.yaml").write_text("explorer: {pass_at_k: {k: 2}}\n")
-    with pytest.raises(ConfigError, match="--out"):
+    with pytest.raises(ConfigError, match="explorer"):
         main(words)
     assert not (files / "out" / "report.json").exists()
 
@@ -209,7 +208,7 @@ def test_a_folder_of_something_else_is_refused(files):
     run = make(files)[0]
     run.folder.mkdir(parents=True)
     (run.folder / "recipe.yaml").write_text("x")
-    with pytest.raises(ConfigError, match="no sweep began"):
+    with pytest.raises(ConfigError, match=str(run.folder)):
         check_unchanged(run)
 
 
@@ -234,7 +233,7 @@ def test_ended_runs_are_read_and_the_others_are_named_with_their_reason(files):
     assert sweep.base["pass_at_top"] == 0.5
     assert sweep.missing == {
         "plain seed 1": "failed with status 2: offleash: error: no such key",
-        "hot seed 1": "not begun",
+        "hot seed 1": "not started",
     }
 
 
@@ -242,7 +241,7 @@ def test_runs_measured_against_other_pools_are_not_compared(files):
     runs = make(files)
     for run, pool in zip(runs[:2], ("/pools/one", "/pools/two"), strict=True):
         measured(run.folder, pool, 0.4)
-    with pytest.raises(ConfigError, match="plain seed 0 was measured against the base pool one"):
+    with pytest.raises(ConfigError, match=r"plain seed 0 .* one .*hot seed 0 .* two"):
         read_sweep(runs)
-    with pytest.raises(ConfigError, match="nothing to report"):
+    with pytest.raises(ConfigError, match="no run"):
         read_sweep(runs[2:])

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from offleash.train.explorers.dynamic_sampling import rollouts
-from offleash.train.variants.budget import base_samples, read_budget
+from offleash.train.variants.results import base_samples, read_budget
 
 LAB = {
     **{"per_device_train_batch_size": 256, "steps_per_generation": 1, "num_iterations": 1, "num_generations": 8},
