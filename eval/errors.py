@@ -3,7 +3,7 @@
 OffleashError
 ├── ConfigError (ValueError)     a recipe, flag or argument that cannot be used
 ├── PoolError (ValueError)       a pool on disk that is broken, or not the pool that was asked for
-├── EngineError (RuntimeError)   an engine, or the server behind it, failed or draws what cannot be right
+├── EngineError (RuntimeError)   an engine or its server failed, or returned samples that cannot be right
 ├── VerifyError (RuntimeError)   the verifier, not the model, failed too often to trust a number
 └── MonitorError (RuntimeError)  the monitor cannot measure what it promises
 """

@@ -68,8 +68,8 @@ def weights_fingerprint(model_dir: str | Path, *adapter_dirs: str | Path) -> str
     """Over the weights in a model's folder, and in the folders of adapters put on it, in order.
 
     Safetensors are read tensor by tensor (name, dtype, shape, bytes), so that sharding the same weights differently
-    changes nothing; `.bin` files are hashed whole. `config.json` is left out: libraries rewrite it without changing
-    the model. An adapter's config is in, without its bookkeeping fields: its scale is as good as a weight.
+    changes nothing; `.bin` files are hashed as files. `config.json` is left out: libraries rewrite it without changing
+    the model. An adapter's config is included, without bookkeeping fields, because it holds the adapter's scale.
     """
     digest = hashlib.sha256()
     for folder in (Path(model_dir), *map(Path, adapter_dirs)):
@@ -109,7 +109,7 @@ def _safetensors_entries(path: Path) -> list[tuple[str, tuple[str, list[int], in
         try:
             header = json.loads(file.read(min(length, path.stat().st_size)))
         except ValueError as error:
-            raise ConfigError(f"{path} is not a whole safetensors file: download or save it again") from error
+            raise ConfigError(f"{path} is not a complete safetensors file: download or save it again") from error
     header.pop("__metadata__", None)
     first = 8 + length
     return [

@@ -1,4 +1,4 @@
-"""Images in prompts: data URLs, as a task must have them, and the pictures that a model's processor takes."""
+"""Images in prompts: data URLs, as tasks store them, and the PIL images that a model's processor takes."""
 
 import base64
 import hashlib
@@ -11,13 +11,15 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Messages, Part, Problem, content_parts
 
 SOURCE = "offleash.source"
-"""Under which a picture knows its URL again."""
+"""The key of a PIL image's `info` that holds the digest of its data URL."""
 
 
 def has_images(problem: Problem) -> bool:
     kinds = {part["type"] for part in _all_parts(problem.prompt)}
     if strange := sorted(kinds - {"text", "image_url"}):
-        raise ConfigError(f"problem {problem.id!r}: a part of a prompt is text or image_url, got {', '.join(strange)}")
+        raise ConfigError(
+            f"problem {problem.id!r}: parts of a prompt must be text or image_url, got {', '.join(strange)}"
+        )
     return "image_url" in kinds
 
 
@@ -31,7 +33,7 @@ def as_parts(prompt: str | Messages) -> str | Messages:
 def with_pictures(prompt: str | Messages) -> str | Messages:
     """The messages with `{"type": "image", "image": PIL}` for each `image_url`, as transformers and TRL take them.
 
-    A prompt that has none stays as it is.
+    A prompt without images is returned unchanged.
     """
     if isinstance(prompt, str) or all(part["type"] != "image_url" for part in _all_parts(prompt)):
         return prompt
@@ -41,13 +43,13 @@ def with_pictures(prompt: str | Messages) -> str | Messages:
 
 
 def without_images(prompt: Messages) -> Messages:
-    """The messages' text alone."""
+    """The messages with their text parts only."""
     texts = ([part for part in content_parts(message["content"]) if part["type"] == "text"] for message in prompt)
     return [{**message, "content": content} for message, content in zip(prompt, texts, strict=True)]
 
 
 def picture_key(prompt: str | Messages) -> str:
-    """The same for a prompt and for what `with_pictures` makes of it."""
+    """A key that is the same for a prompt and for what `with_pictures` makes of it."""
     if isinstance(prompt, str):
         return prompt
     known = [(message["role"], [_source(part) for part in content_parts(message["content"])]) for message in prompt]
@@ -76,25 +78,25 @@ def _picture(part: Part) -> Part:
     url = str(part["image_url"]["url"])
     start, _, data = url.partition(",")
     if not (start.lower().startswith("data:") and start.lower().endswith(";base64")):
-        raise ConfigError(f"an image of a prompt must be a data URL in base64 (nothing is fetched), got {url[:60]!r}")
+        raise ConfigError(f"an image in a prompt must be a base64 data URL (nothing is downloaded), got {url[:60]!r}")
     picture = _decoded(data.strip())
     picture.info[SOURCE] = _digest(url)
     return {"type": "image", "image": picture}
 
 
 def _decoded(data: str) -> Any:
-    """RGB, the right way up, on white where it is transparent, as servers show it."""
+    """As RGB, rotated by its EXIF tag, transparent areas on white: what servers do too."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         picture: Any = Image.open(io.BytesIO(base64.b64decode(data, validate=True)))
         picture.load()
     except UnidentifiedImageError as error:
-        raise ConfigError("an image of a prompt cannot be read: it is of no known format") from error
+        raise ConfigError("cannot read an image in a prompt: unknown format") from error
     except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ConfigError(f"an image of a prompt cannot be read: {error}") from error
+        raise ConfigError(f"cannot read an image in a prompt: {error}") from error
     picture = ImageOps.exif_transpose(picture)
-    if picture.mode.startswith("I"):  # 16 bits of grey
+    if picture.mode.startswith("I"):  # 16-bit grayscale
         picture = picture.point(lambda value: value / 256).convert("L")
     if not picture.has_transparency_data:
         return picture.convert("RGB")

@@ -1,4 +1,4 @@
-"""One way to name a thing that can be plugged in: a word from its table, or the dotted path of one's own."""
+"""Names of things that can be plugged in: a key of a table, or the dotted path of your own class."""
 
 import difflib
 import inspect
@@ -9,19 +9,19 @@ from typing import Any, Union, get_args, get_origin
 
 from offleash.eval.errors import ConfigError
 
-WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "text", NoneType: "null"}
 
 
 def find(kind: str, name: str, table: Mapping[str, str]) -> Callable[..., Any]:
     """What `name` stands for: a key of `table`, whose values are "module:attribute", or such a path itself.
 
-    The module is imported only now. Raises ConfigError with the close names.
+    The module is imported only now. An unknown name is a ConfigError that suggests close ones.
     """
     module_name, colon, attribute = table.get(name, name).partition(":")
     if not colon:
         close = difflib.get_close_matches(name, table, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
-        raise ConfigError(f"no {kind} is called {name!r}; {hint} (one of your own: my_module:MyClass)")
+        raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: my_module:MyClass)")
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
@@ -32,13 +32,13 @@ def find(kind: str, name: str, table: Mapping[str, str]) -> Callable[..., Any]:
 
 
 def build(kind: str, name: str, factory: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call `factory`, if the arguments fit it."""
+    """Call `factory` after checking that it accepts the arguments."""
     check_arguments(kind, name, factory, *args, **kwargs)
     return factory(*args, **kwargs)
 
 
 def check_arguments(kind: str, name: str, factory: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
-    """Arguments that do not fit the factory are a ConfigError that lists those that do."""
+    """Raise ConfigError, listing the accepted arguments, if the factory does not accept these."""
     try:
         inspect.signature(factory).bind(*args, **kwargs)
     except TypeError as error:
@@ -47,10 +47,10 @@ def check_arguments(kind: str, name: str, factory: Callable[..., Any], /, *args:
 
 
 def fit_arguments(kind: str, name: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with the types that the factory is annotated with: YAML reads `1e-1` as text.
+    """Convert arguments to the types that the factory is annotated with: YAML reads `1e-1` as text.
 
-    A value that is none of true or false, numbers, text and null, as its annotation asks, is a ConfigError. Arguments
-    with other annotations, or unknown to the factory, stay as they are.
+    Only booleans, numbers, text and null are converted, and a value of another type than its annotation is a
+    ConfigError. Arguments with other annotations, or unknown to the factory, are left as they are.
     """
     try:
         parameters = inspect.signature(factory, eval_str=True).parameters
@@ -71,7 +71,7 @@ def fit_arguments(kind: str, name: str, factory: Callable[..., Any], arguments: 
 
 
 def _as_type(value: Any, wanted: type) -> Any:
-    """The same number or text as another type, None if it is not."""
+    """The same number or text as another type; None if it cannot be converted."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if wanted is float and isinstance(value, int):

@@ -91,7 +91,7 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 def _gym_table() -> str:
     from offleash.eval.tasks.gym_levels import HARD, PAPER
-    from offleash.eval.tasks.gym_tasks import GUESSABLE, REFUSED
+    from offleash.eval.tasks.gym_tasks import GUESSABLE, UNSUPPORTED
 
     try:
         from reasoning_gym.factory import DATASETS
@@ -101,7 +101,7 @@ def _gym_table() -> str:
     for name in sorted([*DATASETS, *PAPER]):
         levels = "easy, hard" if name in HARD else "easy"
         guess = f"guessable: about {GUESSABLE[name]} possible answers" if name in GUESSABLE else ""
-        note = f"not supported: {REFUSED[name]}" if name in REFUSED else guess
+        note = f"not supported: {UNSUPPORTED[name]}" if name in UNSUPPORTED else guess
         lines.append(f"gym/{name:28} {levels:12} {note}".rstrip())
     return "\n".join(lines)
 

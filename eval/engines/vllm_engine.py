@@ -1,9 +1,9 @@
 """vLLM in this process, offline.
 
-Requests are fed to the engine as it has room and handed on as each is done, so the batch never runs empty between
-parts of a pool. A request holds at most 16 copies of a prompt, which share its prefix in the cache, and has an explicit
+Requests are added as the engine has room and returned as each finishes, so that the batch stays full between parts of
+a pool. A request holds at most 16 copies of a prompt, which share its prefix in the cache, and has an explicit
 seed (vLLM gives copy i the seed + i). Every sampling field is passed, and the model's generation_config.json is not
-used (`generation_config="vllm"`) but for its end tokens. Read against vLLM 0.31.
+used (`generation_config="vllm"`) except for its end tokens. Read against vLLM 0.31.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Programs judged by running them: HumanEval's tests, LiveCodeBench's and LiveBench's cases. The sandbox is `verify`'s.
 
-The program is the last fenced block of a reply (a reply that is code throughout counts too). Cases of the LiveCodeBench
+The program is the last fenced block of a reply, or the whole reply if it is all code. Cases of the LiveCodeBench
 kind are JSON, the private ones compressed; they are decoded when a program is judged, not before: a release has
 gigabytes of them. As there, programs find the usual modules imported and may use what is installed beside Offleash.
 """
@@ -24,7 +24,7 @@ from offleash.eval.verify.extract import Found, visible
 from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
 
-VERDICTS = "1"  # changes with any change that could change a verdict
+VERDICTS = "1"  # bump with every change that could change a verdict
 CPU_SECONDS, MEMORY_BYTES = 15, 2 << 30  # per case, or for all calls of a function
 FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"^(?:import|from|def|class|print\()", re.MULTILINE)
@@ -46,10 +46,10 @@ def check(candidate):
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """Of one problem: test `code`, or cases (`public` and `private`, as LiveCodeBench stores them).
+    """The tests of one problem: test `code`, or cases (`public` and `private`, as LiveCodeBench stores them).
 
     `entry` is the function to call, "" for programs that read standard input. `prefix` is what the prompt already
-    gives: a program that does not repeat it is put after it.
+    contains: it is prepended to a program that does not repeat it.
     """
 
     entry: str = ""
@@ -116,7 +116,7 @@ class CodeAnswers:
         found = [program_in(completion, self.thinking) for completion in completions]
         for problem in problems:
             if problem.id not in self.tests:
-                raise ConfigError(f"problem {problem.id!r} is not one of task {self.name!r}")
+                raise ConfigError(f"problem {problem.id!r} is not in task {self.name!r}")
         self._run({(p.id, one.answer) for p, one in zip(problems, found, strict=True) if one.answer is not None})
         verdicts = []
         for problem, one, was_cut in zip(problems, found, cut, strict=True):
@@ -130,10 +130,10 @@ class CodeAnswers:
         return verdicts
 
     def correct_answers(self, problem: Problem) -> None:
-        """One unit per problem, as the paper counts: any program that passes."""
+        """None: one unit per problem, as the paper counts; any program that passes."""
 
     def quick_faults(self) -> list[tuple[str, str]]:
-        """Problems whose tests cannot be read, private cases aside. Nothing is run."""
+        """Problems whose tests cannot be read, except for private cases. Nothing is run."""
         return self._unreadable(deep=False)
 
     def gold_faults(self) -> list[tuple[str, str]]:
@@ -158,7 +158,7 @@ class CodeAnswers:
         return faults
 
     def _run(self, pairs: set[tuple[str, str]]) -> None:
-        """Judge what was not judged before. A failure of the judge is not kept: the next call tries again."""
+        """Judge what was not judged before. Failures of the verifier are not kept: the next call tries again."""
         self._passed = {pair: done for pair, done in self._passed.items() if done[0] == "ok"}
         todo = sorted(pair for pair in pairs if pair not in self._passed)
         for start in range(0, len(todo), AT_ONCE * self.workers):
@@ -181,7 +181,7 @@ def program_in(completion: str, opened: bool = False) -> Found:
 
 
 def known_as(program: str) -> str:
-    """The class of a program that failed: its text, spacing at the ends of lines aside."""
+    """The class of a program that failed: a hash of its text, ignoring trailing spaces."""
     lines = "\n".join(line.rstrip() for line in program.strip().split("\n"))
     return f"#{hashlib.sha256(lines.encode(errors='replace')).hexdigest()[:16]}"
 

@@ -34,7 +34,7 @@ MAX_NUMBERS = 5  # six numbers have millions of expressions
 
 _WHITESPACE = " \t\r\n"
 _TOKEN = re.compile(r"[0-9]+|[-+*()]|[ \t\r\n]+")
-_PATIENCE = 20_000  # draws in a row without a new problem before a split is called exhausted
+_PATIENCE = 20_000  # consecutive draws without a new problem before a split counts as exhausted
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +200,13 @@ def _parse_short(text: str) -> Expression | None:
 
 
 def parse(text: str) -> Expression | None:
-    """What a text says as a whole, None if it is not one expression."""
+    """The expression that a text consists of; None if it is not a single expression."""
     stripped = text.strip(_WHITESPACE)
     return _parse_short(stripped) if len(stripped) <= MAX_CHARS else None
 
 
 def canonical(text: str) -> str | None:
-    """The answer class of a text, None if it has none."""
+    """The answer class of a text; None if it is not an expression."""
     expression = parse(text)
     return expression.answer if expression else None
 
@@ -228,7 +228,7 @@ def _combine(operator: str, left: Node, right: Node) -> Node:
 
 @lru_cache(maxsize=4096)
 def _halves(numbers: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """Every (left, right) way to deal the numbers into two non-empty hands; each hand stays sorted."""
+    """Every way to split the numbers into two non-empty groups (left, right); each stays sorted."""
     places = range(len(numbers))
     pairs = {
         (tuple(numbers[i] for i in left), tuple(numbers[i] for i in places if i not in left))
@@ -323,7 +323,7 @@ def _random_value(numbers: Sequence[int], rng: np.random.Generator) -> int:
 
 
 def _draw(split: str, seed: int, size: int, max_number: int, max_target: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Problems of a split, never one twice, until no new one turns up. A random expression gives the target."""
+    """Distinct problems of a split until no new one is found. A random expression gives the target."""
     rng = np.random.default_rng(seed)
     seen: set[tuple[tuple[int, ...], int]] = set()
     misses = 0
@@ -341,7 +341,7 @@ def _draw(split: str, seed: int, size: int, max_number: int, max_target: int) ->
 
 def _at_least(name: str, value: int, low: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"countdown: {name} must be a whole number, got {value!r}")
+        raise ConfigError(f"countdown: {name} must be an integer, got {value!r}")
     if value < low:
         raise ConfigError(f"countdown: {name} must be at least {low}, got {value}")
 
@@ -377,14 +377,14 @@ class Countdown:
         self.problems: list[Problem] = [_problem(*drawn) for drawn, _ in zip(draws, range(n), strict=False)]
         if len(self.problems) < n:
             raise ConfigError(
-                f"countdown: {n} problems were asked for, but only {len(self.problems)} were found in split {split!r} "
-                f"with {numbers} numbers up to {max_number} and targets up to {max_target}; ask for fewer or widen them"
+                f"countdown: n={n}, but only {len(self.problems)} problems were found in split {split!r} "
+                f"with {numbers} numbers up to {max_number} and targets up to {max_target}; lower n or widen them"
             )
 
     def verify(
         self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
     ) -> list[Verdict]:
-        """One verdict per pair. A truncated completion never ended, so it has no answer even if it happens to parse."""
+        """One verdict per pair. A truncated completion has no answer even if it happens to parse."""
         flags = [False] * len(completions) if truncated is None else truncated
         return [_judge(*one) for one in zip(problems, completions, flags, strict=True)]
 

@@ -1,7 +1,7 @@
-"""Answers to reasoning-gym tasks before its scorers see them: the paper's spellings (Appendix B.3), and a screen.
+"""Answers to reasoning-gym tasks before its scorers see them: the paper's normalization (Appendix B.3), and a filter.
 
-B.3 of arXiv 2507.14843 normalizes seven tasks; the same rules serve base and policy here. The screen refuses what nine
-scorers would execute as code: an answer with anything but the characters its task needs is wrong without being scored.
+B.3 of arXiv 2507.14843 normalizes seven tasks; the same rules serve base and policy here. The filter rejects what nine
+scorers would execute as code: an answer with any character that its task does not need is wrong without being scored.
 For n_queens, spiral_matrix, string_insertion and binary_matrix nothing is lost, since the executed form never scores
 above 0.5.
 """
@@ -19,7 +19,7 @@ MAX_CHARS = 20_000
 
 
 def spelled(dataset: str, answer: str) -> str:
-    """The answer in the spelling its scorer understands."""
+    """The answer in the notation its scorer understands."""
     normalizer = NORMALIZERS.get(dataset) if len(answer) <= MAX_CHARS else None
     return answer.strip() if normalizer is None else normalizer(answer.strip())
 
@@ -58,7 +58,7 @@ def advanced_geometry(answer: str) -> str:
 
 
 def decimal(text: str) -> str:
-    """Three decimal places of a formula; a plain decimal, or what cannot be read, stays."""
+    """A formula to three decimal places; plain decimals and unreadable text are left as they are."""
     text = text.strip()
     reading = read(text)
     if re.fullmatch(r"-?\d+(?:\.\d+)?", text) or not isinstance(reading, Reading) or reading.value is None:
@@ -87,7 +87,7 @@ def arc_1d(answer: str) -> str:
 
 
 def boxnet(answer: str) -> str:
-    """A JSON list of {agent: action}; one plan alone becomes a list, what is no plan is dropped."""
+    """A JSON list of {agent: action}; a single plan becomes a list, anything else is dropped."""
     answer = re.sub(r"^```(?:json)?\s*|\s*```$", "", answer.strip())
     try:
         plan = json.loads(answer)
@@ -95,7 +95,7 @@ def boxnet(answer: str) -> str:
         return answer
     steps = [plan] if isinstance(plan, dict) else plan
     if not isinstance(steps, list):
-        return "[]"  # a pure number is no plan
+        return "[]"  # a bare number is not a plan
     kept = [{agent: action(agent, value) for agent, value in step.items()} for step in steps if isinstance(step, dict)]
     return json.dumps(kept)
 
@@ -150,7 +150,7 @@ def near(answer: str, gold: str) -> bool:
     return abs(given - wanted) <= min(Fraction(1, 10**4), abs(wanted) / 100)
 
 
-# What must hold beside full marks, where the scorer is broken: coin_flip pays them for "0" (a prefix of every gold),
+# What must hold besides full marks, where the scorer is broken: coin_flip gives them for "0" (a prefix of every gold),
 # complex_arithmetic for "nan", spell_backward (through rounding) for the right word followed by anything.
 GUARDS: dict[str, Callable[[str, str], bool]] = {
     "coin_flip": near,
@@ -169,7 +169,7 @@ def refused(dataset: str, answer: str) -> str | None:
     if allowed is None:
         return None
     if not allowed.fullmatch(answer):
-        return "characters the task has no use for"
+        return "characters that the task does not use"
     return None if allowed is PLAIN else _refused_formula(answer, powers=allowed is FORMULA)
 
 
@@ -177,7 +177,7 @@ def _refused_formula(answer: str, powers: bool) -> str | None:
     if len(answer) > 1000 or re.search(r"\d{16}", answer):
         return "too long"
     if re.search(r"\.\s*[A-Za-z]", answer) or any(len(w) > 2 and w not in NAMES for w in WORD.findall(answer)):
-        return "a name that is no function"
+        return "an unknown function"
     exponents = EXPONENT.findall(answer)
     if answer.count("**") + answer.count("^") and not powers:
         return "powers are not among the operations"

@@ -1,8 +1,8 @@
 """Tasks of reasoning-gym by name and level: `gym/dice` as its generator defaults (the paper's easy set) and
 `gym/dice/hard`.
 
-`HARD` has the hard settings of "Reasoning Gym" (arXiv 2505.24760, appendix A.3), {} where hard is no different; a task
-that is not in it has none. `PAPER` has the variants that only "The Invisible Leash" names.
+`HARD` has the hard settings of "Reasoning Gym" (arXiv 2505.24760, appendix A.3), {} where hard equals easy; a task that
+is not in it has no hard setting. `PAPER` has the variants that only "The Invisible Leash" uses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.gym_tasks import REFUSED, Gym
+from offleash.eval.tasks.gym_tasks import UNSUPPORTED, Gym
 
 SIZE, SEED = 50, 45
-"""Of reasoning-gym's own evaluation sets."""
+"""As in reasoning-gym's own evaluation sets."""
 
 HARD: dict[str, dict[str, Any]] = {
     "ab": {"length": 25},
@@ -167,7 +167,7 @@ HARD: dict[str, dict[str, Any]] = {
     "zebra_puzzles": {"num_people": 5, "num_characteristics": 5},
 }  # fmt: skip
 
-# The paper names their number of vertices only; the colours are those of the hard set.
+# The paper gives their number of vertices only; the colors are those of the hard set.
 PAPER: dict[str, tuple[str, dict[str, Any]]] = {
     f"graph_color_vertex{n}": ("graph_color", {"min_num_vertices": n, "max_num_vertices": n, "num_colors": 4})
     for n in (15, 20)
@@ -192,7 +192,7 @@ def gym_task(
         raise ConfigError(f"task {name!r}: a level is easy or hard, got {level!r}")
     dataset, settings = PAPER.get(dataset, (dataset, {}))
     if level == "hard":
-        if dataset in HARD.keys() | REFUSED.keys():
+        if dataset in HARD.keys() | UNSUPPORTED.keys():
             settings = {**HARD.get(dataset, {}), **settings}
         else:
             raise ConfigError(f"reasoning-gym has no hard setting of {dataset!r}; give config=, or choose easy")

@@ -1,7 +1,8 @@
 """reasoning-gym's own scorers, as a job for a killable worker. Imported only inside workers.
 
 Several of them execute the answer, hang, or change the problem they score: each job gets its own copy of the problem,
-and `gym_answers` has already refused what could execute anything.
+and `gym_answers` has already rejected whatever could execute code. A module of its own, so that workers are forked from
+a process that has reasoning-gym imported (5 seconds).
 """
 
 import base64
@@ -22,7 +23,7 @@ def score(job: dict[str, str]) -> float:
         return float(dataset(job["dataset"], job["config"]).score_answer(job["answer"], entry))
     except MemoryError:
         raise
-    except Exception:  # these three raise all kinds of errors on answers that are merely malformed, hence wrong
+    except Exception:  # these three raise arbitrary errors on malformed answers, which are wrong
         if job["dataset"] in RAISE_ON_GARBAGE:
             return 0.0
         raise

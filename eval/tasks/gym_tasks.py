@@ -1,8 +1,7 @@
-"""Any task of reasoning-gym by its name: its own generator, its own scorer (in a killable worker), correct at 0.99 or
-more.
+"""Any task of reasoning-gym by name: its own generator and its own scorer (in a killable worker); correct means 0.99.
 
-Partial credit is not correctness: most scorers pay something for junk. Two scorers are broken and refused. Where few
-answers are possible, pass@k rises by guessing alone; `note` says so.
+Partial credit is not correctness: most scorers give some to junk. Tasks with a broken scorer are not supported. Where
+few answers are possible, pass@k rises by guessing alone; `note` says so.
 """
 
 import base64
@@ -20,16 +19,16 @@ from offleash.eval.verify.extract import TAGGED_STEPS, extract
 from offleash.eval.verify.sandbox.workers import WorkerPool
 
 CORRECT = 0.99
-# Their scores are shares of cells, letters or seconds, so that 0.99 is still wrong: game_of_life pays 0.99 for one
+# Their scores are shares of cells, letters or seconds, so that 0.99 is still wrong: game_of_life gives 0.99 for one
 # wrong cell of a hundred, time_intervals for a quarter of an hour. Only full marks count.
 PROPORTIONAL = {"game_of_life", "emoji_mystery", "modulo_grid", "time_intervals", "spell_backward"}
-VERDICTS = "1"  # changes with any change that could change a verdict
+VERDICTS = "1"  # bump with every change that could change a verdict
 INSTRUCTION = (
     "Think step by step, then give your final answer, and nothing else, between <answer> and </answer>. Where an "
     "example shows a format, keep to it."
 )
-REFUSED = {
-    "game_of_life_halting": "its scorer pays full marks for any non-empty answer",
+UNSUPPORTED = {
+    "game_of_life_halting": "its scorer gives full marks to any non-empty answer",
     "puzzle24": "its scorer ignores which numbers were given: 6*4*1*1 always wins",
     "composite": "it mixes other tasks; name them one by one",
 }
@@ -62,8 +61,8 @@ class Gym:
         workers: int = 1,
         job_seconds: float = 10.0,
     ) -> None:
-        if dataset in REFUSED:
-            raise ConfigError(f"reasoning-gym task {dataset!r} is refused: {REFUSED[dataset]}")
+        if dataset in UNSUPPORTED:
+            raise ConfigError(f"reasoning-gym task {dataset!r} is not supported: {UNSUPPORTED[dataset]}")
         self.dataset, self.config, self.thinking = dataset, json.dumps(dict(config or {}), sort_keys=True), thinking
         self.name = f"gym/{dataset}"
         self.version = f"gym-{VERDICTS}-{version('reasoning-gym')}-{'think' if thinking else 'plain'}"
@@ -100,7 +99,7 @@ class Gym:
         return verdicts
 
     def correct_answers(self, problem: Problem) -> None:
-        """One unit per problem, as the paper counts: any answer the scorer accepts."""
+        """None: one unit per problem, as the paper counts; any answer the scorer accepts."""
 
     def gold_completion(self, problem: Problem) -> str | None:
         return f"<answer>{problem.gold}</answer>" if problem.gold else None
@@ -109,12 +108,12 @@ class Gym:
         self.pool.close()
 
     def _score(self, pairs: set[tuple[str, str]]) -> None:
-        """Score what was not scored before. A failure is not kept: the next call tries again."""
+        """Score what was not scored before. Failures are not kept: the next call tries again."""
         self._scores = {pair: done for pair, done in self._scores.items() if done[0] == "ok"}
         todo = sorted(pair for pair in pairs if pair not in self._scores)
         for pair in todo:
             if pair[0] not in self._entries:
-                raise ConfigError(f"problem {pair[0]!r} is not one of task {self.name!r} with this seed and size")
+                raise ConfigError(f"problem {pair[0]!r} is not in task {self.name!r} with this seed and size")
         scored = [pair for pair in todo if refused(self.dataset, pair[1]) is None]
         self._scores.update(dict.fromkeys(set(todo) - set(scored), ("ok", False)))
         jobs = [
@@ -158,7 +157,7 @@ def problem_of(dataset: str, seed: int, index: int, entry: dict[str, Any], instr
 
 
 def gold_of(entry: dict[str, Any]) -> str:
-    """The stated answer, one of many where a task states an example, "" where it states none."""
+    """The reference answer, or an example where there are many; "" if the task gives none."""
     if entry["answer"] is not None:
         return str(entry["answer"])
     stated = [entry["metadata"][key] for key in STATED_ELSEWHERE if key in entry["metadata"]]

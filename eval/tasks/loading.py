@@ -1,5 +1,4 @@
-"""A published dataset as problems: what its columns mean, rows from the hub or from a file of the same schema, and ids
-that do not move.
+"""A published dataset as a task: what its columns mean, rows from the hub or a file of the same schema, stable ids.
 
 A `Benchmark` is one entry of the table in `benchmarks`; calling it loads the task.
 """
@@ -34,11 +33,11 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """Where a benchmark is and how a row of it becomes a problem and its verifier.
+    """Where a benchmark is, and how its rows become problems with a verifier.
 
-    `question` and `gold` name a column, or make the text from the row; `columns` are those that such functions read.
-    Without an `id` column a problem is known by a hash of its content. `keep` says which rows belong, `sample` how many
-    of them are drawn uniformly (0: all), `tests` what a program must pass (the fields of `code_tasks.Tests`).
+    `question` and `gold` name a column, or compute the text from the row; `columns` are those that such functions read.
+    Without an `id` column the id is a hash of the content. `keep` selects rows, `sample` is how many of them are drawn
+    uniformly (0: all), `tests` what a program must pass (the fields of `code_tasks.Tests`).
     """
 
     name: str
@@ -83,18 +82,18 @@ class Benchmark:
     ) -> Task:
         """The task, from the hub or from `path` (a file, or a folder of files named after the split).
 
-        `ids` and `limit` choose problems; `sample` and `seed` draw some uniformly. `golds` says what becomes of gold
-        answers that cannot be verified. `thinking`: the chat template opens a think block itself. The rest belongs to
-        programs (`workers`, `allow_unconfined`) and to judged answers (`judge_*`: an OpenAI-compatible server).
+        `ids` and `limit` choose problems; `sample` and `seed` draw some uniformly. `golds` says what to do about
+        gold answers that cannot be verified. `thinking`: the chat template opens a think block itself. The rest is for
+        programs (`workers`, `allow_unconfined`) and for judged answers (`judge_*`: an OpenAI-compatible server).
         """
         if golds not in ("refuse", "drop", "unchecked"):
-            raise ConfigError(f"task {self.name!r}: golds is refuse, drop or unchecked, got {golds!r}")
+            raise ConfigError(f"task {self.name!r}: golds must be refuse, drop or unchecked, got {golds!r}")
         where = str(path) if path is not None else f"{self.source} ({split or self.split})"
         rows = hub_rows(self, split or self.split) if path is None else local_rows(Path(path), split)
         pairs = list(self.problems_of(rows, where))
         pairs = choose(pairs, self.name, ids, limit, self.sample if sample is None else sample, seed)
         if not pairs:
-            raise ConfigError(f"task {self.name!r}: no problem in {where} belongs to it")
+            raise ConfigError(f"task {self.name!r}: {where} has no problems of it")
 
         def make(chosen: Pairs) -> Task:
             judge = {"url": judge_url, "model": judge_model, "cache": judge_cache}
@@ -126,7 +125,7 @@ class Benchmark:
         return MathAnswers(name, problems, steps=steps, thinking=thinking, tolerance=self.tolerance)
 
     def problems_of(self, rows: Iterable[Row], where: str) -> Iterator[tuple[Problem, Row]]:
-        """Each problem with its row. Rows that do not belong are left out; a missing column is one clear error."""
+        """Each problem with its row. Rows that `keep` excludes are left out; a missing column is an error."""
         seen: Counter[str] = Counter()
         for number, row in enumerate(rows, 1):
             plain = self.is_plain(row)
@@ -154,7 +153,7 @@ class Benchmark:
             )
 
     def is_plain(self, row: Row) -> bool:
-        """A file of our own making: `problem`, `answer` and perhaps `id` instead of the published columns."""
+        """A file with the columns `problem`, `answer` and optionally `id` instead of the published ones."""
         usable = self.kind in ("math", "judge") and all(row.get(column) is not None for column in PLAIN)
         return usable and not all(column in row for column in self.needed)
 
@@ -186,7 +185,7 @@ class Benchmark:
 
 
 def checked(make: Callable[[Pairs], Task], pairs: Pairs, golds: str) -> Task:
-    """The task of these problems, its golds treated as asked for. Programs are not run here: `bad_golds` does."""
+    """The task of these problems after its golds were checked. Programs are not run here, only by `bad_golds`."""
     from offleash.eval.verify.health import bad_golds
 
     task = make(pairs)
@@ -204,7 +203,7 @@ def checked(make: Callable[[Pairs], Task], pairs: Pairs, golds: str) -> Task:
     warnings.warn(f"{said}. They are left out.", RuntimeWarning, stacklevel=3)
     bad = {problem_id for problem_id, _ in faults}
     if not (kept := [pair for pair in pairs if pair[0].id not in bad]):
-        raise ConfigError(f"{said}: none is left")
+        raise ConfigError(f"{said}: no problem is left")
     return make(kept)
 
 
@@ -216,7 +215,7 @@ def choose(
     sample: int,
     seed: int,
 ) -> Pairs:
-    """In the dataset's order: the problems named, or a uniform sample, of which the first `limit`.
+    """The first `limit` of the named problems, or of a uniform sample, in the dataset's order.
 
     A sample takes the smallest hashes of (seed, id): it does not depend on the order of the rows.
     """
@@ -241,16 +240,16 @@ def text_of(field: Field, row: Row) -> str:
 
 
 def content_id(name: str, *parts: str) -> str:
-    """Of a problem whose dataset gives it none: the same content has the same id, wherever it stands."""
+    """An id for problems without one: the same content has the same id, whatever its position."""
     return f"{name}/{hashlib.sha256(chr(0).join(parts).encode(errors='replace')).hexdigest()[:12]}"
 
 
 def is_known(value: Any) -> bool:
-    return value is not None and value == value  # not NaN, as pandas writes what is missing
+    return value is not None and value == value  # not NaN, which pandas writes for missing values
 
 
 def jsonable(value: Any) -> Any:
-    """As it can be stored with a pool: dates and the like become text."""
+    """A value that JSON can store: dates and the like become text."""
     return value if isinstance(value, str | int | float | bool) else json.loads(json.dumps(value, default=str))
 
 
@@ -288,7 +287,7 @@ def hub_rows(benchmark: Benchmark, split: str) -> Iterator[Row]:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(
             f"task {benchmark.name!r}: cannot load {benchmark.source}, split {split!r} ({reason}). "
-            "Where the hub is out of reach, give a file of the same schema: path=FILE"
+            "Without access to the hub, give a file of the same schema: path=FILE"
         ) from error
     for column, feature in data.features.items():
         if isinstance(feature, datasets.Image):
@@ -311,9 +310,9 @@ def local_rows(path: Path, split: str | None) -> Iterator[Row]:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a JSONL, JSON, parquet or CSV file, one by one. Raises ConfigError naming the line that is no row."""
+    """Rows of a JSONL, JSON, parquet or CSV file, one by one. Raises ConfigError naming the bad line."""
     if path.suffix not in FORMATS:
-        raise ConfigError(f"{path}: a file of rows ends in {', '.join(FORMATS)}")
+        raise ConfigError(f"{path}: a file of problems must end in {', '.join(FORMATS)}")
     try:
         if path.suffix == ".parquet":
             yield from parquet_rows(path)
@@ -341,7 +340,7 @@ def json_line(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise ConfigError(f"{where} is no JSON: {error}") from error
+        raise ConfigError(f"{where} is not JSON: {error}") from error
 
 
 def as_rows(values: Any, path: Path) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from offleash.eval.verify.math_answers.shapes import understand
 
 NUMBER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("last_number", last_number))
 LETTERS = "ABCDEFGHIJ"
-VERDICTS, VALUES = "1", "1"  # change with any change that could change a verdict
+VERDICTS, VALUES = "1", "1"  # bump with every change that could change a verdict
 
 
 class MathAnswers:
@@ -74,7 +74,9 @@ class MathAnswers:
         bad = self.verifier.unreadable(problem.gold for problem in self.problems)
         faults = [(p.id, f"gold {p.gold[:60]!r} {bad[p.gold]}") for p in self.problems if p.gold in bad]
         strange = [p for p in self.problems if p.gold not in bad and "choices" in p.meta and not names_a_choice(p)]
-        return faults + [(p.id, f"gold {p.gold[:60]!r} is none of {len(p.meta['choices'])} options") for p in strange]
+        return faults + [
+            (p.id, f"gold {p.gold[:60]!r} is not one of the {len(p.meta['choices'])} options") for p in strange
+        ]
 
     def gold_completion(self, problem: Problem) -> str:
         return f"\\boxed{{{problem.gold}}}"
@@ -104,7 +106,7 @@ def names_a_choice(problem: Problem) -> bool:
 
 
 def canonical(problem: Problem, found: Found) -> Found:
-    """The answer as its gold is written: the letter of an option, or so many decimals."""
+    """The answer in the notation of its gold: the letter of an option, or a fixed number of decimals."""
     if found.answer is None:
         return found
     if "choices" in problem.meta:
@@ -126,7 +128,7 @@ def letter_of(answer: str, choices: Sequence[str]) -> str | None:
 
 
 def value_of(text: str) -> Fraction | None:
-    """The real number a text stands for, units and names aside; None if it is no number."""
+    """The real number in a text, without units and names; None if it is not a number."""
     reading = understand(text).reading
     return None if reading is None else reading.value
 

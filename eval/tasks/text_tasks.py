@@ -1,7 +1,7 @@
 """Answers judged as text: by LiveBench's own rules for its reasoning and language tasks, or by a language model.
 
-A `Rule` says what in a reply may be the answer, likeliest first, and when it is the gold: a reply is right if one of
-its candidates is. The rules follow LiveBench's scorers; think blocks are left out first.
+A `Rule` lists the candidate answers in a reply, likeliest first, and says when one equals the gold: a reply is correct
+if any candidate is. The rules follow LiveBench's scorers; think blocks are left out first.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from offleash.eval.verify.extract import (
 )
 from offleash.eval.verify.judge import PROMPT, Grade, Judge
 
-VERDICTS = "1"  # changes with any change that could change a verdict
+VERDICTS = "1"  # bump with every change that could change a verdict
 MAX_CLASS = 120
 MAX_TEXT = 1 << 16
 BOLD = re.compile(r"\*\*([^*]+)\*\*")
@@ -43,7 +43,7 @@ class Rule:
     candidates: Callable[[str], list[str]]
     same: Callable[[str, str], bool]
     shown: str
-    """How a reply gives the gold, with {gold} in it."""
+    """A reply that gives the gold, with {gold} in its place."""
 
 
 def marked(text: str) -> list[str]:
@@ -75,14 +75,16 @@ def plain_word(text: str) -> str:
     return str(NUMBER_WORDS.index(word)) if word in NUMBER_WORDS else word
 
 
-def one_line(text: str) -> str:
+def _joined_lines(text: str) -> str:
     return " ".join(line for line in text.split("\n") if line)
 
 
 RULES: dict[str, Rule] = {
     "web_of_lies_v2": Rule(truths, lambda gold, answer: gold.strip().lower() == answer, "**{gold}**"),
     "spatial": Rule(marked, same_word, "**{gold}**"),
-    "typos": Rule(lambda text: [one_line(text)] if text.strip() else [], lambda gold, answer: gold in answer, "{gold}"),
+    "typos": Rule(
+        lambda text: [_joined_lines(text)] if text.strip() else [], lambda gold, answer: gold in answer, "{gold}"
+    ),
 }
 
 
@@ -104,7 +106,7 @@ class TextAnswers:
         return [self._judge(*one) for one in zip(problems, completions, cut, strict=True)]
 
     def correct_answers(self, problem: Problem) -> None:
-        """One unit per problem: any reply its rule accepts."""
+        """None: one unit per problem; any reply its rule accepts."""
 
     def gold_faults(self) -> list[tuple[str, str]]:
         return [(problem.id, "gold is empty") for problem in self.problems if not problem.gold.strip()]
@@ -135,12 +137,12 @@ def judge_of(judge: Mapping[str, str | Path]) -> Judge | None:
     if not judge["url"]:
         return None
     if not judge["model"]:
-        raise ConfigError("a judge needs judge_model, the name its server knows it by")
+        raise ConfigError("judge_url needs judge_model, the model's name on that server")
     return Judge(str(judge["url"]), str(judge["model"]), Path(judge["cache"]))
 
 
 class JudgedAnswers:
-    """Short factual answers, graded by a language model unless they are the gold letter for letter.
+    """Short factual answers, graded by a language model unless they equal the gold exactly.
 
     Without a judge the problems can be sampled but not verified.
     """
@@ -168,7 +170,7 @@ class JudgedAnswers:
         ]
 
     def correct_answers(self, problem: Problem) -> None:
-        """One unit per problem: any answer the judge accepts."""
+        """None: one unit per problem; any answer the judge accepts."""
 
     def gold_faults(self) -> list[tuple[str, str]]:
         return [(problem.id, "gold is empty") for problem in self.problems if not words(problem.gold)]
@@ -203,7 +205,7 @@ def judged(problem: Problem, found: Found, grade: Grade | None, cut: bool) -> Ve
 
 
 def words(text: str) -> str:
-    """Case, spacing, punctuation at the ends and a leading article aside."""
+    """Without case, extra spaces, punctuation at the ends and a leading article."""
     return re.sub(r"^(?:the|a|an) ", "", " ".join(text.lower().split()).strip(" .,;:!?\"'"))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 OPEN, CLOSE = "<think>", "</think>"
-MAX_SCAN = 1 << 20  # the tail that is searched: an answer stands at the end
+MAX_SCAN = 1 << 20  # only the tail is searched: answers come at the end
 MAX_REST = 400
 MAX_BOXES, MAX_BOX = 20, 20_000  # how many boxes are tried from the end, and how long one may be
 
@@ -42,7 +42,7 @@ def extract(completion: str, steps: Sequence[Step], *, opened: bool = False, aft
 
 
 def visible(completion: str, opened: bool) -> tuple[str | None, bool]:
-    """What is not thought: (text, whether a block was closed before it); (None, False) if thought never ended."""
+    """The text outside think blocks, and whether one was closed before it; (None, False) if one never closes."""
     tail = completion[-MAX_SCAN:]
     close = tail.rfind(CLOSE)
     if tail.rfind(OPEN) > close or (close < 0 and (opened or (len(completion) > MAX_SCAN and OPEN in completion))):

@@ -16,7 +16,7 @@ FEW = 8
 @dataclass(slots=True)
 class Failures:
     """Counts verdicts by status. `check` raises once timeouts and errors are over `limit` of at least `minimum`
-    verdicts, or over half of the last batch: then a judge or a worker is gone, however well it went before.
+    verdicts, or over half of the last batch: then a judge or a worker is down, however well it went before.
 
     The minimum keeps one failure among three from stopping a run. A model's own failures (no answer, truncated) are
     counted, and never raise.
@@ -41,7 +41,7 @@ class Failures:
         return self.counts["timeout"] + self.counts["error"]
 
     def rates(self) -> dict[str, float]:
-        """Share of each status; NaN before the first verdict."""
+        """Fraction of each status; NaN before the first verdict."""
         statuses = ("ok", "no_answer", "truncated", "timeout", "error")
         return {status: self.counts[status] / self.total if self.total else float("nan") for status in statuses}
 
@@ -51,8 +51,8 @@ class Failures:
             raise VerifyError(
                 f"the verifier failed on {self.failed} of {self.total} completions ({self.counts['timeout']} timeouts, "
                 f"{self.counts['error']} errors), over the limit of {self.limit:.1%}: no number from this run can be "
-                "trusted. Look at the slow or failing answers, raise the deadline, or start the judge again (the "
-                "limit: Failures(limit=...))."
+                "trusted. Inspect the slow or failing answers, raise the deadline, or restart the judge (the limit is "
+                "Failures(limit=...))."
             )
 
 

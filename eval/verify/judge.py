@@ -1,9 +1,8 @@
 """A language model as judge of short factual answers (SimpleQA), behind any OpenAI-compatible endpoint.
 
-Each distinct (question, gold, answer) is asked once, kept in a file that survives crashes (one JSON line per verdict,
-appended whole), and asked again with growing pauses when the endpoint fails. A judge that cannot be reached, or that
-does not give a grade, is status "error": never "wrong". Grades as in SimpleQA: A correct, B incorrect, C not
-attempted.
+Each distinct (question, gold, answer) is asked once, with retries (`http_client`), and its grade is kept in a file of
+JSON lines that survives crashes. A judge that cannot be reached, or that does not give a grade, is status "error",
+never "wrong". Grades as in SimpleQA: A correct, B incorrect, C not attempted.
 """
 
 import fcntl
@@ -115,7 +114,7 @@ class Judge:
 
 
 def fill(prompt: str, fields: Mapping[str, str]) -> str:
-    """Put the fields in place at once: an answer that contains "{gold}" stays as it is."""
+    """Fill in all fields in one pass, so that "{gold}" inside an answer is left as it is."""
     return re.sub(r"\{(question|gold|answer)\}", lambda match: fields[match[1]], prompt)
 
 

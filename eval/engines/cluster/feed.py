@@ -1,6 +1,6 @@
-"""A dataset of Ray Data that is written while it is read, so that one set of workers serves many calls.
+"""A Ray Data dataset that is appended to while it is read, so that one set of workers serves many calls.
 
-Ray Data would make its workers anew, and load the model again, for every dataset: for each round of a stopping plan.
+Ray Data would start new workers, and load the model again, for every dataset: for each round of a stopping plan.
 Here a single task reads rows as the driver adds them. Ray may run that task a second time, and relies on the same
 blocks in the same order: so rows are numbered, and the task asks for them by number.
 """
@@ -19,10 +19,10 @@ AT_ONCE = 256
 
 
 class Feed:
-    """The driver's end: rows go in by `add`, come out of `dataset` one to a block, and are kept until `add` says so."""
+    """The driver's end: rows go in by `add`, come out of `dataset` one per block, and are kept until marked as done."""
 
     def __init__(self) -> None:
-        # Both beside the driver: no other machine's end can end them.
+        # Both on the driver's machine: the loss of another machine cannot end them.
         here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
         self._rows: Any = ray.remote(num_cpus=0, label_selector=here)(_Rows).remote()
         self._end = 0
@@ -39,7 +39,7 @@ class Feed:
 
     @property
     def count_worker(self) -> Callable[[], int]:
-        """For a worker to call as it starts: how many have, it included, since the last row was done."""
+        """For a worker to call as it starts: the number of workers started since the last row was done."""
         return partial(_count_worker, self._rows)
 
 

@@ -4,9 +4,9 @@ The driver stays the only one that writes to the pool: requests go out with thei
 order, and all that `pool.fill` promises holds as it does on one machine. Verification has processes of its own
 and parts are written far faster than models draw, so that one driver serves hundreds of workers.
 
-A worker that dies is replaced and what it had in hand is drawn again, with the same seeds. Each request is a task of
-its own with a single result: Ray takes the results of a task that it runs again to be the same in the same order, which
-many results that come as they are done would not be. Read against Ray 2.60.
+A worker that dies is replaced and its unfinished requests are sampled again, with the same seeds. Each request is one
+task with one result: Ray expects a task that it runs again to return the same results in the same order, which several
+results returned as they finish would not be. Read against Ray 2.60.
 """
 
 import logging
@@ -25,15 +25,15 @@ from offleash.eval.engines.vllm_engine import QUEUED
 from offleash.eval.errors import ConfigError, EngineError, first_line
 from offleash.eval.sampling import Sampling
 
-GO_ON = "What was drawn before is kept, and the same command goes on"
+GO_ON = "Completed samples are kept, and the same command continues"
 DEATHS = 4
-"""Workers that may die without a single answer between, beyond all of them once: Ray itself would go on for ever."""
+"""How many workers, beyond all of them once, may die without a single answer: Ray itself would retry forever."""
 
 
 class RayEngine:
     """Engines of that name in `workers` actors: by default one per GPU, without GPUs one per machine.
 
-    `address` is a cluster's, or "" for what Ray finds by its own rule: RAY_ADDRESS, a cluster running here, or a new
+    `address` is a cluster's, or "" for what Ray finds by itself: RAY_ADDRESS, a cluster running here, or a new
     one on this machine alone. `options` are the engine's own.
     """
 
@@ -137,7 +137,7 @@ def import_ray() -> Any:
 
 
 def _connect(ray: Any, address: str) -> bool:
-    """True if the connection was made here, and is to be ended here."""
+    """True if the connection was opened here, and so must be closed here."""
     if address.startswith("ray://"):
         raise ConfigError(
             f"{address} is for Ray's client: run on a machine of the cluster, --ray HOST:6379 or --ray auto"
@@ -148,7 +148,7 @@ def _connect(ray: Any, address: str) -> bool:
     try:
         with _no_stderr():
             ray.init(address or None, log_to_driver=False, logging_level=logging.ERROR)
-    # What Ray raises for an address that is none, nobody there, or another version of Ray or Python.
+    # What Ray raises for an invalid address, no server, or another version of Ray or Python.
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         where = f"Ray at {address}" if address else "Ray"
         raise ConfigError(f"cannot connect to {where}: {first_line(error)}") from error
@@ -156,14 +156,14 @@ def _connect(ray: Any, address: str) -> bool:
 
 
 def _silence(ray: Any) -> None:
-    """The terminal has a progress bar already. What Ray has to say is in its own logs."""
+    """The terminal has a progress bar already; Ray's messages are in its own logs."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data's own actors make it complain in every run
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    context.target_max_block_size = 1  # every row is handed on at once
+    context.target_max_block_size = 1  # every row is passed on at once
     context.execution_no_progress_timeout_s = -1  # long completions, or a queue for machines, may take hours
 
 
@@ -190,7 +190,7 @@ def _resources(ray: Any, workers: int | None, options: dict[str, Any]) -> dict[s
         return {"workers": workers, "num_cpus": max(1, cpus // workers)}
     each = int(options.get("tensor_parallel_size", 1)) * int(options.get("pipeline_parallel_size", 1))
     if each > gpus:
-        raise ConfigError(f"an engine over {each} GPUs does not fit a Ray cluster that has {gpus}")
+        raise ConfigError(f"an engine on {each} GPUs does not fit a Ray cluster with {gpus}")
     return {"workers": workers or gpus // each, "num_gpus": each, "num_cpus": 1}
 
 

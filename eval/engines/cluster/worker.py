@@ -1,4 +1,4 @@
-"""One engine inside a Ray actor, fed by many calls at once so that its batch never runs empty between them."""
+"""One engine inside a Ray actor, fed by many concurrent calls so that its batch stays full."""
 
 import os
 import pickle
@@ -22,7 +22,7 @@ from offleash.eval.sampling import Sampling
 
 
 class Model(NamedTuple):
-    """What a worker needs to find the driver's model, with folders in full, and to see that it is the same."""
+    """What a worker needs to find the driver's model (absolute folders), and to verify that it is the same."""
 
     name: str
     revision: str | None
@@ -47,7 +47,7 @@ class Model(NamedTuple):
         )
 
     def find(self) -> ModelSource:
-        """The model as this machine has it. Raises ConfigError if it is another."""
+        """The model as this machine has it. Raises ConfigError if it differs from the driver's."""
         found = resolve_model(self.name, revision=self.revision, tokenizer=self.tokenizer, dtype=self.dtype)
         for what, theirs, ours in (
             ("weights", found.weights, self.weights),
@@ -55,7 +55,7 @@ class Model(NamedTuple):
         ):
             if theirs != ours:
                 raise ConfigError(
-                    f"model {self.name!r} has other {what} here ({theirs[:24]}) than where the command runs "
+                    f"model {self.name!r} has different {what} here ({theirs[:24]}) than on the driver "
                     f"({ours[:24]}): copy it again, or use a folder that all machines share"
                 )
         return replace(found, end_ids=self.end_ids)
@@ -90,7 +90,7 @@ class Worker:
         return pa.table({"number": batch["number"], "answer": pa.array(answers, pa.binary())})
 
     def _serve(self, ready: "Future[None]") -> None:
-        """Load the engine and draw for ever. After an error, that error is the answer to everything."""
+        """Load the engine and serve requests. After an error, every request is answered with that error."""
         try:
             engine = self.load()
             ready.set_result(None)
@@ -109,14 +109,14 @@ def _load(
 ) -> Engine:
     if (count := starts()) > limit:
         raise EngineError(
-            f"{count} workers were started without a single answer: they die while they load the model or draw. Memory "
-            "is the usual cause; the end of a worker is in Ray's logs"
+            f"{count} workers were started without a single answer: they die while loading the model or sampling. "
+            "The usual cause is memory; see the end of a worker's log in Ray's logs"
         )
     return load_engine(engine, model.find(), context=context, **options)
 
 
 class _Inbox:
-    """Requests on their way to the engine. As an iterator it ends when none is waiting, and goes on when one is."""
+    """Requests waiting for the engine. As an iterator it ends when none is waiting, and can be resumed."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()

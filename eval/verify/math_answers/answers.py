@@ -157,7 +157,7 @@ KNOWN_UNITS = {name for unit in UNITS.values() for name in (unit, f"{unit}^2", f
 
 
 def _units_conflict(gold: str, answer: str) -> bool:
-    """Two known units that differ; a missing unit, or a word that is no unit, conflicts with nothing."""
+    """Two known units that differ; a missing unit, or a word that is not a unit, conflicts with nothing."""
     return gold != answer and gold in KNOWN_UNITS and answer in KNOWN_UNITS
 
 
@@ -246,7 +246,7 @@ def _structures_agree(gold: Answer, answer: Answer) -> bool | None:
         return _same_members(gold.items, answer.items)
     if gold.kind == answer.kind or kinds == {"tuple", "bare"}:
         return _same_in_order(gold.items, answer.items)
-    if "union" in kinds:  # unions of numeric intervals were merged: one that is left is no single interval
+    if "union" in kinds:  # unions of numeric intervals were merged: a remaining union is not a single interval
         return False if _is_numeric(gold) and _is_numeric(answer) else None
     return None if "matrix" in kinds else False
 

@@ -3,7 +3,7 @@
 Two formulas are the same if they have the same value: exact fractions where possible, 60 digits otherwise; formulas
 with variables are compared by their values at fixed points drawn from the variables' names (Schwartz-Zippel: different
 rational functions agree at a random point with negligible probability). The result is a key that depends on nothing
-but the formula, costs microseconds, and needs no sympy. What the reader does not understand it refuses; it never
+but the formula, costs microseconds, and needs no sympy. What the reader does not understand is unreadable; it never
 guesses.
 """
 
@@ -175,7 +175,7 @@ def inexact(value: Number) -> Any:
 
 
 def bounded(value: Number) -> Number:
-    """Keep exact what is small, round what is not, refuse what is out of all proportion."""
+    """Keep exact what is small, round what is not, reject what is far too large."""
     if isinstance(value, Fraction):
         bits = max(value.numerator.bit_length(), value.denominator.bit_length())
         return value if bits <= MAX_BITS else inexact(value)
@@ -288,7 +288,7 @@ def integer_root(value: int, n: int) -> int | None:
 
 def factorial(value: Number) -> Number:
     if not isinstance(value, Fraction) or value.denominator != 1 or value < 0:
-        raise Unreadable("a factorial of something else than a whole number")
+        raise Unreadable("a factorial of something other than an integer")
     if value > 5000:
         raise TooLarge("factorial")
     return bounded(Fraction(math.factorial(value.numerator)))
@@ -296,7 +296,7 @@ def factorial(value: Number) -> Number:
 
 def choose(n: Number, k: Number) -> Number:
     if not all(isinstance(v, Fraction) and v.denominator == 1 and v >= 0 for v in (n, k)):
-        raise Unreadable("a binomial of something else than whole numbers")
+        raise Unreadable("a binomial of something other than integers")
     if n > 10000:
         raise TooLarge("binomial")
     return Fraction(math.comb(n.numerator, k.numerator))
@@ -358,7 +358,7 @@ def snap(value: Number) -> Number:
 
 
 def to_fraction(value: Any) -> Fraction | None:
-    """The mpf as the binary fraction it is; None if its exponent is out of proportion."""
+    """The mpf as the binary fraction it is; None if its exponent is far too large."""
     sign, mantissa, exponent, _ = value._mpf_
     if abs(exponent) > 10**5:
         return None

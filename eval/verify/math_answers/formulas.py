@@ -1,6 +1,6 @@
-"""Formulas as trees: a small reader of LaTeX and plain notation that refuses what it does not know and never guesses.
+"""Formulas as trees: a small reader of LaTeX and plain notation that rejects what it does not know and never guesses.
 
-Bounded by construction: so many characters, digits and levels, no backtracking. `1/2x`, a bare logarithm and whatever
+Bounded by construction: limited characters, digits and nesting, no backtracking. `1/2x`, a bare logarithm and whatever
 else can be read in two ways are unreadable, unless the caller chooses.
 """
 
@@ -309,7 +309,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def split_letters(letters: str) -> list[str]:
-    """Known names stay whole, up to three letters are a product, anything longer is a word and no formula."""
+    """Known names stay whole, up to three letters are a product, anything longer is a word, not a formula."""
     if letters in PLAIN_NAMES:
         return [PLAIN_NAMES[letters]]
     if letters[:-1] in FUNCTIONS:

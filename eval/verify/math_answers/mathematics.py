@@ -1,9 +1,9 @@
-"""Is this mathematical answer right, and what did it answer: the gold first, the cheapest sure test first.
+"""Is this mathematical answer right, and what did it answer: the cheapest conclusive test first.
 
 1. the verdict of this (gold, answer) pair, if it was judged before: k samples cost as many verifications as there are
 distinct answers; 2. by value, in this process, in microseconds (`answers`); 3. math-verify in a killable worker, for
-what the second step cannot read, if the answer passes the caps below. An answer over the caps that is not the gold
-letter for letter is wrong. A worker that times out or fails gives status "timeout" or "error", which is not "wrong".
+what the second step cannot read, if the answer passes the caps below. An answer over the caps that does not equal the
+gold exactly is wrong. A worker that times out or fails gives status "timeout" or "error", which is not "wrong".
 """
 
 import re
@@ -25,7 +25,7 @@ RETRIES = 2  # a pair that failed this often keeps its status
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Of one (gold, answer) pair: the answer's class, whether it is right, and how the verdict came about."""
+    """The verdict on one (gold, answer) pair: the answer's class, whether it is correct, and how that was decided."""
 
     answer: str
     correct: bool
@@ -99,7 +99,7 @@ class MathVerifier:
         return self.pool.map(jobs, outer_seconds=outer_seconds)
 
     def _remember(self, fresh: dict[tuple[str, str], Judgement]) -> None:
-        """Failures are remembered after a few tries, so that a poisoned answer is not waited for again and again."""
+        """Failures are remembered after a few tries: an answer that always times out is not waited for again."""
         with self._lock:
             for pair, verdict in fresh.items():
                 if verdict.status != "ok":
@@ -112,7 +112,7 @@ class MathVerifier:
 
 
 def shortened(reply: str) -> str:
-    """Long replies are known by their beginning and their hash: the class of one, and nothing is worth keeping more."""
+    """Long replies are keyed by their beginning and their hash, to save memory."""
     return reply if len(reply) <= MAX_ANSWER_CHARS else answers.understand(reply).text
 
 

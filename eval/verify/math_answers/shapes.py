@@ -1,6 +1,6 @@
 """An answer taken apart: lists, tuples, sets, intervals, inequalities, matrices, equations, values with their units.
 
-`understand` reads the normalized spelling outside in; what encloses one thing only says nothing and is dropped. Leaves
+`understand` reads the normalized spelling outside in; brackets around a single thing are dropped. Leaves
 are read by value (`expressions`). Linear in the answer's length, and bounded in depth and in the number of parts.
 """
 
@@ -24,7 +24,7 @@ BRACKETS: dict[tuple[str, str], Kind] = {
     ("[", ")"): "left",
     ("(", "]"): "right",
 }
-CANONICAL = re.compile(r"≈\S+|(?:f|eq)\([^()]*\)#[0-9a-f]{12}|#[0-9a-f]{16}")  # classes that are no answers
+CANONICAL = re.compile(r"≈\S+|(?:f|eq)\([^()]*\)#[0-9a-f]{12}|#[0-9a-f]{16}")  # classes that are not answers
 MAX_ITEMS, MAX_NESTING = 100, 6
 
 
@@ -65,7 +65,7 @@ def _canonical(text: str, depth: int) -> Answer | None:
 
 
 def _words(text: str, depth: int) -> Answer | None:
-    """`\\text{east}`, `Evelyn`, `ellipse`: no formula. One letter, or two, may be variables."""
+    """`\\text{east}`, `Evelyn`, `ellipse`: not a formula. One letter, or two, may be variables."""
     plain = unwrap_text(text)
     marked = plain != text and "\\text" in text
     inner = re.sub(r"[\s'’-]", "", plain)
@@ -138,7 +138,7 @@ def touches(high: End, low: End) -> bool:
 
 
 def span(part: Answer) -> tuple[End, End, Answer, Answer] | None:
-    """An interval's ends in numbers, and as written; None if it is no interval, is empty or has no numeric ends."""
+    """An interval's ends in numbers, and as written; None if it is not an interval, is empty or has no numeric ends."""
     if part.kind not in BRACKETS.values() or len(part.items) != 2:
         return None
     low, high = (_end_value(item) for item in part.items)
@@ -202,7 +202,7 @@ def _make(kind: Kind, items: tuple[Answer, ...], text: str = "") -> Answer:
 
 
 def _sequence(text: str, depth: int) -> Answer | None:
-    """`1, -2` or `1 and -2`: a list without brackets, whose order says nothing."""
+    """`1, -2` or `1 and -2`: a list without brackets, whose order does not matter."""
     parts = split_top(text, (",", ";", "\\text{and}", "\\text{ and }", " and ", "\\text{or}", "\\text{ or }", " or "))
     parts = [part for part in parts if part]
     if len(parts) < 2 or len(parts) > MAX_ITEMS:
@@ -221,7 +221,7 @@ def _flat(item: Answer) -> tuple[Answer, ...]:
 
 
 def _bracketed(text: str, depth: int) -> Answer | None:
-    """(a, b), [a, b), \\{a, b\\}, \\langle a, b \\rangle; brackets around one thing say nothing."""
+    """(a, b), [a, b), \\{a, b\\}, \\langle a, b \\rangle; brackets around a single thing are dropped."""
     opening, closing, inner = _outer_brackets(text)
     if not opening:
         return None
@@ -305,7 +305,7 @@ NAME = re.compile(
 
 
 def _split_name(text: str) -> tuple[str, str]:
-    """`x = 5` is the name x and the value 5; ("", text) if the left side is no name."""
+    """`x = 5` is the name x and the value 5; ("", text) if the left side is not a name."""
     left, sign, right = text.partition("=")
     if sign and "=" not in right and NAME.fullmatch(left.strip()) and right.strip():
         return re.sub(r"\s", "", left), right.strip()
@@ -366,7 +366,7 @@ def _leaf(text: str) -> Answer:
 
 
 def _quick(text: str) -> Reading | None:
-    """Numbers in the spellings that are no LaTeX formula, and the common case without the reader."""
+    """Numbers in notations that are not LaTeX, and plain numbers without the full reader."""
     if PLAIN.fullmatch(text):
         return number(Fraction(text.rstrip(".")), "." in text)
     if match := SCIENTIFIC.fullmatch(text):

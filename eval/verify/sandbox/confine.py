@@ -1,4 +1,4 @@
-"""A process that can hurt nobody: Linux namespaces around code nobody has read.
+"""A confined process: Linux namespaces around untrusted code.
 
 `spawn` runs a function as process 1 of new user, mount, pid, network, ipc and uts namespaces. It sees a read-only
 root made only of the folders it was given, one small writable scratch folder (memory, gone afterwards), no network, no
@@ -7,7 +7,7 @@ other process, no capability and an empty environment; when it ends, the kernel 
 Works as root and as an ordinary user, where the kernel (5.14 or newer) allows user namespaces. As root the process
 becomes host user 65534 (if everything it is shown is readable by all), because limits on processes do not bind root.
 Landlock is not used: it leaves chmod, utime and UDP open. `unavailable` says what is missing by trying it; callers
-refuse to run untrusted code then, unless told otherwise.
+then do not run untrusted code, unless told otherwise.
 """
 
 import contextlib
@@ -335,7 +335,7 @@ def probe() -> None:
 
 
 def faults() -> list[str]:
-    """What a process in a sandbox with `processes=1` can do and should not."""
+    """What a process in a sandbox with `processes=1` can do but should not be able to."""
     found = []
     if os.getpid() != 1:
         found.append("it shares the host's processes")

@@ -45,7 +45,7 @@ def set_limits(limits: Limits) -> None:
 
 
 def spawn_unconfined(main: Callable[[], None], *, limits: Limits, environment: Mapping[str, str]) -> int:
-    """Run `main` in a session of its own in a temporary folder, with limits and a new environment, and nothing else.
+    """Run `main` in its own session and a temporary folder, with limits and a new environment, and no sandbox.
 
     For machines without namespaces, when the user insists. Orphans are adopted, so that `end_children` finds them.
     """

@@ -36,7 +36,7 @@ class Opaque:
 
 
 def encode(value: Any, depth: int = 0) -> Any:
-    """Plain data as JSON. Subclasses become what they derive from, anything else a mark that it was something."""
+    """Plain data as JSON. Subclasses become their base type, anything else becomes `Opaque`."""
     if depth > MAX_DEPTH:
         return {"opaque": "deeply nested"}
     if value is None or isinstance(value, bool):
@@ -68,7 +68,7 @@ def encode_number(value: Any, depth: int) -> Any:
 
 
 def decode(data: Any) -> Any:
-    """The value of an encoding; raises ValueError for anything that is none."""
+    """The value of an encoding; raises ValueError for anything else."""
     if data is None or isinstance(data, (bool, str)):
         return data
     if not isinstance(data, dict) or len(data) != 1:

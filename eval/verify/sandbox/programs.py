@@ -1,8 +1,8 @@
-"""Programs judged by their tests, in a sandbox: model output is code nobody has read.
+"""Programs judged by their tests, in a sandbox: model output is untrusted code.
 
 A `Suite` is what a program must do: tests that call its function (HumanEval, MBPP, LeetCode style), or inputs with the
 output expected for each. A program that loops, forks, eats memory, writes where it should not, exits early or lies
-about equality is wrong, and nothing else happens. Where the machine has no sandbox (see `sandbox`), judging is refused
+about equality is wrong, and nothing else happens. Where the machine has no sandbox (see `confine`), judging is an error
 unless `allow_unconfined=True`: then programs have only limits on time, memory and file size, and can read, write and
 reach the network.
 """
@@ -115,7 +115,7 @@ class ProgramVerifier:
             raise ConfigError(
                 f"programs written by a model cannot be run safely here: the sandbox is unavailable ({reason}). It "
                 "needs Linux 5.14 or newer with user namespaces; in a container, allow them (Docker: --security-opt "
-                "seccomp=unconfined). On a machine that may be lost, pass allow_unconfined=True."
+                "seccomp=unconfined). On a disposable machine, pass allow_unconfined=True."
             )
         warnings.warn(
             f"RUNNING UNTRUSTED PROGRAMS WITHOUT A SANDBOX ({reason}): they can read and write your files and use the "

@@ -36,7 +36,7 @@ class ProgramError(Exception):
 
 
 class JudgeError(Exception):
-    """The tests ask for something this judge cannot do: nobody's failure but ours."""
+    """The tests ask for something this judge cannot do: a failure of the verifier, not of the program."""
 
 
 def judge(job: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def watch(pid: int, reader: int, trial: "Trial") -> dict[str, Any]:
 
 
 def read_report(received: bytes, reason: str) -> dict[str, Any]:
-    """The last line is the verdict. Without one the program failed, if it had started; if not, we did."""
+    """The last line is the verdict. Without one the program failed if it had started; otherwise the verifier did."""
     lines = received.decode(errors="replace").splitlines()
     if not lines:
         return {"error": "the judge did not start"}
@@ -270,13 +270,13 @@ def run_test_code(setup: str, tests: str, entry: str, caller: Caller) -> None:
     if not.
     """
     namespace: dict[str, Any] = {"__name__": "tests"}
-    with contextlib.suppress(SyntaxError):  # a prompt that is no whole program defines nothing the tests can use
+    with contextlib.suppress(SyntaxError):  # a prompt that is not a complete program defines nothing the tests can use
         exec(compile(setup, "<setup>", "exec"), namespace)
     namespace[entry.split(".")[0]] = caller
     try:
         code = compile(tests, "<tests>", "exec")
     except SyntaxError as error:
-        raise JudgeError(f"the tests are no program: {error}") from error
+        raise JudgeError(f"the tests are not valid Python: {error}") from error
     exec(code, namespace)
     if callable(check := namespace.get("check")):
         check(caller)
@@ -324,7 +324,7 @@ def read_output(child: "subprocess.Popen[bytes]", most: int, deadline: float) ->
 
 
 def same_output(expected: str, printed: str) -> bool:
-    """Line by line, spaces at either end of a line and empty lines at the end aside; numbers by value."""
+    """Line by line, ignoring spaces at either end of a line and trailing empty lines; numbers by value."""
     wanted, got = _lines(expected), _lines(printed)
     return len(wanted) == len(got) and all(w == g or _same_numbers(w, g) for w, g in zip(wanted, got, strict=True))
 

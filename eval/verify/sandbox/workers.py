@@ -40,7 +40,7 @@ BOOT = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one job: its value, or why there is none. "timeout" and "error" say nothing about the answer being judged."""
+    """The result of one job: its value, or why it has none. "timeout" and "error" say nothing about the answer."""
 
     status: Literal["ok", "timeout", "error"]
     value: Any = None
@@ -132,7 +132,7 @@ class WorkerPool:
         raise AssertionError("unreachable")
 
     def _start(self) -> "_Zygote":
-        """Confined if possible. Where the sandbox as such works but not with these libraries, say so and do without."""
+        """Confined if possible. If the sandbox works but not with these libraries, warn and run without it."""
         confined = self._resolve()
         try:
             return _Zygote(self._settings | {"confined": confined}, self._start_seconds)
@@ -152,7 +152,7 @@ class WorkerPool:
     def _kill(self, worker: "_Worker") -> None:
         worker.channel.close()
         if self._zygote is None or worker.parent is not self._zygote:
-            return  # its helper is gone, and it with its helper
+            return  # its helper is gone, and the worker with it
         try:
             self._zygote.kill(worker.pid)
         except OSError:
@@ -205,9 +205,7 @@ class _Worker:
         self.channel.setblocking(False)
 
     def receive(self) -> Outcome | None:
-        """The outcome if it has arrived whole, None if not yet. Raises OSError or ValueError if the worker is
-        unusable.
-        """
+        """The outcome once it is complete, None before. Raises OSError or ValueError if the worker is unusable."""
         while len(self._buffer) < 4 or len(self._buffer) < 4 + self._length():
             try:
                 block = self.channel.recv(1 << 20)

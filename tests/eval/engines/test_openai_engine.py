@@ -205,7 +205,7 @@ def test_a_refusal_stops_at_once_with_the_servers_words(server: Server) -> None:
         draws(engine_for(server), requests(3))
     server.behave = lambda call, body: (400, {"error": "top_k"}) if "top_k" in body else None
     draws(engine_for(server, extensions=False), requests(3))
-    with pytest.raises(ConfigError, match="extensions off"):
+    with pytest.raises(ConfigError, match=r"top_k.*extensions"):
         draws(engine_for(server, extensions=False), requests(1), replace(PLAIN, top_k=3))
 
 
@@ -213,9 +213,9 @@ def test_the_server_is_asked_what_it_serves(server: Server) -> None:
     source = served_model(server.url)
     assert (source.name, source.weights, source.context) == ("numbers", "server:numbers", 128)
     assert source.path == f"{server.url}/v1"
-    with pytest.raises(ConfigError, match="does not serve 'other'; it has numbers"):
+    with pytest.raises(ConfigError, match=r"'other'.*numbers"):
         served_model(f"{server.url}/v1", "other")
-    with pytest.raises(EngineError, match="no OpenAI-compatible server"):
+    with pytest.raises(EngineError, match=r"http://127.0.0.1:9"):
         served_model("http://127.0.0.1:9")
 
 

@@ -209,14 +209,14 @@ def test_messages_go_through_the_template_and_text_does_not(source: ModelSource,
     assert with_arguments.template != chat.template
 
 
-def test_prompts_that_cannot_be_tokenised_are_refused() -> None:
+def test_prompts_that_cannot_be_tokenized_are_refused() -> None:
     tokenizer = resolve_model("lab").tokenizer
     image = Problem("i", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}], "3")
-    with pytest.raises(ConfigError, match="holds image_url"):
+    with pytest.raises(ConfigError, match=r"'i'.*image_url"):
         prepare_prompts([image], tokenizer)
-    with pytest.raises(ConfigError, match="empty prompt"):
+    with pytest.raises(ConfigError, match="'e'"):
         prepare_prompts([Problem("e", "", "3")], tokenizer)
-    with pytest.raises(ConfigError, match="no prompt has a chat template"):
+    with pytest.raises(ConfigError, match="enable_thinking"):
         prepare_prompts(MESSAGES, tokenizer, "auto", {"enable_thinking": False})
 
 
@@ -236,7 +236,7 @@ def test_a_model_that_lacks_tensors_is_refused_by_their_names(tmp_path: Path, la
 
     found = broken(tmp_path, lab_base, drop)
     with pytest.raises(
-        ConfigError, match=r"its files lack model\.layers\.0\.self_attn\.q_proj\.weight, model\.norm\.weight, which"
+        ConfigError, match=r"files .* model\.layers\.0\.self_attn\.q_proj\.weight, model\.norm\.weight, "
     ):
         TransformersEngine(found, context=64)
 
@@ -246,7 +246,7 @@ def test_a_tensor_of_another_shape_is_refused_by_its_name(tmp_path: Path, lab_ba
         tensors["model.norm.weight"] = tensors["model.norm.weight"][:-1].clone()
 
     found = broken(tmp_path, lab_base, cut)
-    with pytest.raises(ConfigError, match=r"does not fit the shape of model\.norm\.weight"):
+    with pytest.raises(ConfigError, match=r"shape of model\.norm\.weight"):
         TransformersEngine(found, context=64)
 
 
@@ -263,7 +263,7 @@ def test_tensors_that_a_model_does_not_know_are_no_fault_and_a_tied_head_is_not_
 
 def test_an_adapter_without_its_model_says_so(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"r": 4}')
-    with pytest.raises(ConfigError, match="does not say which model it adapts"):
+    with pytest.raises(ConfigError, match="base_model_name_or_path"):
         resolve_model(str(tmp_path))
 
 
@@ -290,5 +290,5 @@ def test_an_adapter_is_put_on_its_model(
     tensors = load_file(tmp_path / "adapter_model.safetensors")
     del tensors[min(tensors)]
     save_file(tensors, tmp_path / "adapter_model.safetensors", {"format": "pt"})
-    with pytest.raises(ConfigError, match="is not whole, save it again: Found missing adapter keys"):
+    with pytest.raises(ConfigError, match="Found missing adapter keys"):
         TransformersEngine(resolve_model(str(tmp_path)), context=64)

@@ -309,7 +309,7 @@ def test_a_missing_column_is_one_clear_error(name: str, tmp_path: Path) -> None:
         rows = [{key: value for key, value in row.items() if key != column} for row in CASES[name][0]]
         if column == BENCHMARKS[name].id and {"problem", "answer"} <= rows[0].keys():
             continue  # the plain columns, whose id is not needed
-        with pytest.raises(ConfigError, match=f"task '{name}': row 1 of .* has no column '{column}'"):
+        with pytest.raises(ConfigError, match=f"task '{name}': row 1 .*'{column}'"):
             load_task(name, path=parquet(tmp_path, rows), golds="unchecked")
 
 
@@ -347,13 +347,13 @@ def test_limit_ids_and_split_choose_problems(tmp_path: Path) -> None:
     path = jsonl(tmp_path, rows)
     assert [p.gold for p in load_task("aime2025", path=path, ids="aime2025/3,aime2025/1").problems] == ["1", "3"]
     assert [p.gold for p in load_task("aime2025", path=path, ids=["aime2025/5"]).problems] == ["5"]
-    with pytest.raises(ConfigError, match=r"no problem aime2025/9; ids look like 'aime2025/0'"):
+    with pytest.raises(ConfigError, match=r"aime2025/9.*'aime2025/0'"):
         load_task("aime2025", path=path, ids=["aime2025/9"])
-    with pytest.raises(ConfigError, match="limit must be at least 1"):
+    with pytest.raises(ConfigError, match="limit"):
         load_task("aime2025", path=path, limit=0)
-    with pytest.raises(ConfigError, match="has no split"):
+    with pytest.raises(ConfigError, match="split"):
         load_task("aime2025", path=path, split="test")
-    with pytest.raises(ConfigError, match=r"has no dev\*"):
+    with pytest.raises(ConfigError, match=r"dev\*"):
         load_task("aime2025", path=tmp_path / "data", split="dev")
 
 
@@ -435,34 +435,34 @@ def test_unverifiable_golds_are_named(tmp_path: Path) -> None:
         {"problem": "?", "answer": "5", "id": "fine"},
     ]
     path = jsonl(tmp_path, rows)
-    with pytest.raises(ConfigError, match="of 3 gold answers of task 'aime2025' cannot be verified: aime2025/empty"):
+    with pytest.raises(ConfigError, match=r"of 3 .*'aime2025'.*aime2025/empty"):
         load_task("aime2025", path=path)
-    with pytest.warns(RuntimeWarning, match="left out"):
+    with pytest.warns(RuntimeWarning, match="aime2025/empty"):
         assert "aime2025/empty" not in [p.id for p in load_task("aime2025", path=path, golds="drop").problems]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_task("aime2025", path=path, golds="unchecked")
-    with pytest.raises(ConfigError, match="golds is refuse"):
+    with pytest.raises(ConfigError, match="refuse, drop or unchecked"):
         load_task("aime2025", path=path, golds="ignore")
     letter = {**CASES["mathvision"][0][0], "answer": "F"}
-    with pytest.raises(ConfigError, match="is none of 5 options"):
+    with pytest.raises(ConfigError, match=r"'F'.* 5 "):
         load_task("mathvision", path=parquet(tmp_path, [letter]))
 
 
 def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
     (tmp_path / "incomplete.jsonl").write_text('{"problem": "?", "answer": "1"}\n{"problem": ')
-    with pytest.raises(ConfigError, match=r"incomplete.jsonl, line 2 is no JSON"):
+    with pytest.raises(ConfigError, match=r"incomplete.jsonl, line 2"):
         load_task("aime2025", path=tmp_path / "incomplete.jsonl")
     (tmp_path / "list.json").write_text("[1, 2]")
-    with pytest.raises(ConfigError, match="every row must be a JSON object"):
+    with pytest.raises(ConfigError, match=r"list\.json"):
         load_task("aime2025", path=tmp_path / "list.json")
     (tmp_path / "x.parquet").write_bytes(b"PAR1 no")
     for name in ("missing.jsonl", "x.parquet"):
-        with pytest.raises(ConfigError, match="cannot read"):
+        with pytest.raises(ConfigError, match=name):
             load_task("aime2025", path=tmp_path / name)
-    with pytest.raises(ConfigError, match="ends in"):
+    with pytest.raises(ConfigError, match=r"rows\.xml.*\.jsonl"):
         load_task("aime2025", path=tmp_path / "rows.xml")
-    with pytest.raises(ConfigError, match=r"no problem in .* belongs"):
+    with pytest.raises(ConfigError, match="livebench-language"):
         load_task("livebench-language", path=jsonl(tmp_path, [livebench("c", "connections", "a")]))
     with pytest.raises(ConfigError, match=r"HuggingFaceH4/MATH-500.*path=FILE"):
         load_task("math500")
@@ -470,7 +470,7 @@ def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
 
 def test_tests_that_cannot_be_decoded_are_faults(tmp_path: Path) -> None:
     spoilt = {**contest("abc", "2024-09-01"), "public_test_cases": "[", "private_test_cases": ""}
-    with pytest.raises(ConfigError, match="livecodebench-v5/abc: its tests cannot be read"):
+    with pytest.raises(ConfigError, match="livecodebench-v5/abc"):
         load_task("livecodebench-v5", path=parquet(tmp_path, [spoilt]), golds="refuse")
     hidden = {**contest("abc", "2024-09-01"), "private_test_cases": "AAAA"}
     task = load_task("livecodebench-v5", path=parquet(tmp_path, [hidden]), golds="refuse")
@@ -531,11 +531,11 @@ def test_gym_tasks_have_names_and_levels() -> None:
     assert bad_golds(hard) == []
     named = load_task("gym/graph_color_vertex15", size=2, ids="graph_color/45/1")
     assert [p.id for p in named.problems] == ["graph_color/45/1"]
-    with pytest.raises(ConfigError, match="level is easy or hard"):
+    with pytest.raises(ConfigError, match="easy or hard"):
         load_task("gym/chain_sum/odd")
-    with pytest.raises(ConfigError, match="no hard setting of 'boxnet'"):
+    with pytest.raises(ConfigError, match="'boxnet'"):
         load_task("gym/boxnet/hard")
-    with pytest.raises(ConfigError, match="refused"):
+    with pytest.raises(ConfigError, match="puzzle24"):
         load_task("gym/puzzle24/hard")
     for task in (easy, hard, named):
         task.close()  # type: ignore[attr-defined]

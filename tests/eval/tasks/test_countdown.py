@@ -354,7 +354,7 @@ def test_more_problems_than_exist_are_refused_and_all_that_exist_are_found() -> 
     exist = {(pair, value) for pair in pairs_up_to(5) for value in values_of(*pair) if value >= 1}
     found: set[tuple[tuple[int, ...], int]] = set()
     for split in SPLITS:
-        with pytest.raises(ConfigError, match="999 problems were asked for, but only") as caught:
+        with pytest.raises(ConfigError, match=f"n=999.*{split}") as caught:
             Countdown(split=split, n=999, numbers=2, max_number=5)
         count = int(str(caught.value).split("but only ")[1].split()[0])
         found |= {key(p) for p in Countdown(split=split, n=count, numbers=2, max_number=5).problems}
@@ -372,17 +372,17 @@ def values_of(a: int, b: int) -> set[int]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"split": "test"}, "choose one of train, validation, probe"),
-        ({"n": 0}, "n must be at least 1, got 0"),
-        ({"numbers": 1}, "numbers must be at least 2"),
-        ({"numbers": 9}, "numbers must be at most 5"),
-        ({"max_number": 0}, "max_number must be at least 1"),
-        ({"max_target": 0}, "max_target must be at least 1"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"n": "6"}, "n must be a whole number, got '6'"),
-        ({"n": 2.5}, "n must be a whole number, got 2.5"),
-        ({"seed": True}, "seed must be a whole number, got True"),
-        ({"max_target": None}, "max_target must be a whole number, got None"),
+        ({"split": "test"}, "train, validation, probe"),
+        ({"n": 0}, "n .*1.* 0"),
+        ({"numbers": 1}, "numbers .*2"),
+        ({"numbers": 9}, "numbers .*5"),
+        ({"max_number": 0}, "max_number .*1"),
+        ({"max_target": 0}, "max_target .*1"),
+        ({"seed": -1}, "seed .*0"),
+        ({"n": "6"}, "n .*'6'"),
+        ({"n": 2.5}, "n .*2.5"),
+        ({"seed": True}, "seed .*True"),
+        ({"max_target": None}, "max_target .*None"),
     ],
 )
 def test_unusable_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
@@ -392,7 +392,7 @@ def test_unusable_arguments_are_refused(arguments: dict[str, object], message: s
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["--limit", "0"], "--limit must be at least 1, got 0"), (["--show", "-1"], "--show must be at least 0, got -1")],
+    [(["--limit", "0"], "--limit"), (["--show", "-1"], "--show")],
 )
 def test_the_list_of_tasks_names_the_flag_that_makes_no_sense(
     capsys: pytest.CaptureFixture[str], words: list[str], message: str
@@ -411,11 +411,11 @@ def test_load_task_by_name_and_by_dotted_path_agree() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("countdwn", "did you mean countdown?"),
-        ("zzz", "the names are: .*countdown"),
-        ("no_such_module:Task", "cannot be imported: No module named 'no_such_module'"),
-        ("offleash.eval.tasks.countdown:Nope", "has no class or function 'Nope'"),
-        ("fractions:Fraction", "lacks name, version, problems, verify, correct_answers"),
+        ("countdwn", "countdown"),
+        ("zzz", ".*countdown"),
+        ("no_such_module:Task", "no_such_module"),
+        ("offleash.eval.tasks.countdown:Nope", "'Nope'"),
+        ("fractions:Fraction", "name, version, problems, verify, correct_answers"),
     ],
 )
 def test_unknown_task_names_say_what_to_do(name: str, message: str) -> None:
@@ -424,10 +424,8 @@ def test_unknown_task_names_say_what_to_do(name: str, message: str) -> None:
 
 
 def test_arguments_a_task_does_not_take_are_refused_in_one_line() -> None:
-    with pytest.raises(
-        ConfigError, match="unexpected keyword argument 'size'; its arguments are: split, n, "
-    ) as caught:
+    with pytest.raises(ConfigError, match=r"'size'.* split, n, ") as caught:
         load_task("countdown", size=3)
     assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="unexpected keyword argument 'name'"):
+    with pytest.raises(ConfigError, match="'name'"):
         load_task("countdown", name="x")
