@@ -1,8 +1,8 @@
 """The true probability of every correct answer under a model, where the correct answers can be enumerated.
 
-An answer class is a set of completions (an expression may be written with redundant parentheses); its probability is
+An answer class is a set of completions (an expression may be written with redundant parentheses). Its probability is
 the sum over its spellings, each followed by the end token, by teacher forcing. Completions longer than `max_new_tokens`
-are cut off when sampled and so have probability zero.
+are truncated when sampled and therefore have probability zero.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Enumerable(Protocol):
 
 
 class ExactUnits(NamedTuple):
-    """Units in the order of a pool's `Hits`: problem by problem, answers as the task lists them."""
+    """Units in the order of a pool's `Hits`: by problem, then in the order in which the task lists its answers."""
 
     unit_problem: np.ndarray
     unit_answer: tuple[str, ...]

@@ -145,7 +145,7 @@ def _create(path: Path, spec: ScoreSpec) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PoolError(f"cannot make {path}: {error.strerror}; scores are kept inside the pool") from error
+        raise PoolError(f"cannot make {path}: {error.strerror}; scores are stored inside the pool") from error
     spec = replace(spec, created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
     content = {"format": FORMAT, "fingerprint": spec.fingerprint(), "spec": spec.to_json()}
     write_atomic(path / "score.json", json.dumps(content, indent=2).encode())
@@ -158,7 +158,7 @@ def _read_spec(path: Path) -> ScoreSpec:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PoolError(f"{path} is missing or damaged ({error}): move the folder away and score again") from error
     if content.get("format") != FORMAT or spec.fingerprint() != content.get("fingerprint"):
-        raise PoolError(f"{path} is of another version or was changed: move the folder away and score again")
+        raise PoolError(f"{path} has another format or was modified: move the folder away and score again")
     return spec
 
 

@@ -16,7 +16,7 @@ from offleash.eval.engines.model import ModelSource
 from offleash.eval.errors import ConfigError, EngineError, first_line
 
 CHUNK_BYTES = 64 << 20
-"""Of float32 logits at once: large enough to keep a device busy, small beside any model."""
+"""Size of a chunk of float32 logits: large enough to keep a device busy, small compared to any model."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ def score(
     temperature: float = 1.0,
     batch_tokens: int = 16384,
 ) -> Scores:
-    """Score token sequences; sequences of like length share a batch of at most `batch_tokens` padded tokens."""
+    """Score token sequences in batches of similar length with at most `batch_tokens` padded tokens."""
     if len(prompts) != len(completions):
         raise ConfigError(f"{len(prompts)} prompts but {len(completions)} completions")
     if temperature <= 0:
         raise ConfigError(f"temperature must be positive to score, got {temperature}")
     if any(len(prompt) == 0 for prompt in prompts):
-        raise ConfigError("a prompt without tokens: the first token of its completion has no distribution to score")
+        raise ConfigError("a prompt has no tokens: the first token of its completion has no distribution to score")
     size = len(completions)
     tokens_s = np.array([len(completion) for completion in completions], dtype=np.int64)
     logprob_s, entropy_s = np.zeros(size), np.full(size, np.nan)
@@ -110,7 +110,7 @@ def _score_batch(
     """Log-probability and entropy of every completion token, sequence after sequence."""
     device = model.get_input_embeddings().weight.device
     rows = [torch.tensor([*prompt, *completion]) for prompt, completion in zip(prompts, completions, strict=True)]
-    # Padded on the right, where causal attention never looks from a real token.
+    # Padded on the right: causal attention never reaches padding from a real token.
     input_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
     mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(device)
     hidden = model.get_decoder()(input_ids=input_ids, attention_mask=mask, use_cache=False).last_hidden_state
@@ -127,7 +127,7 @@ def _score_batch(
     vocabulary = model.get_output_embeddings().weight.shape[0]
     chunk = min(max(CHUNK_BYTES // (4 * vocabulary), 1), len(target_t))
     logps, entropies = torch.empty(2, len(target_t), dtype=torch.float64)
-    # Two buffers for all chunks: allocated anew each time, they fragment the heap to many times their size.
+    # Two buffers for all chunks: allocated for each chunk, they fragment the heap to many times their size.
     logits, work = (torch.empty(chunk, vocabulary, device=device) for _ in range(2))
     for i in range(0, len(target_t), chunk):
         part = slice(i, min(i + chunk, len(target_t)))
@@ -140,7 +140,7 @@ def _score_batch(
 def _token_scores(
     logits: torch.Tensor, target_t: torch.Tensor, work: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """log p = x - log Z and H = log Z - E[x], x being the logits less their maximum. Overwrites both buffers."""
+    """log p = x - log Z and H = log Z - E[x], where x is logits - max(logits). Overwrites both buffers."""
     logits -= logits.amax(-1, keepdim=True)
     torch.exp(logits, out=work)
     total = work.sum(-1)
@@ -160,13 +160,13 @@ def _logits(model: Any, hidden_t: torch.Tensor, out: torch.Tensor) -> torch.Tens
 
 
 def _check_head(model: Any, ids: Sequence[int]) -> None:
-    """A model may do more to its logits than its output layer does (scaling, ...): compare one position."""
+    """Compare one position: a model may transform its logits after the output layer (scaling, ...)."""
     input_ids = torch.tensor([list(ids)], device=model.get_input_embeddings().weight.device)
     theirs = model(input_ids=input_ids, use_cache=False, logits_to_keep=1).logits[0, -1].float()
     hidden = model.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state
     ours = _logits(model, hidden[:, -1], out=torch.empty(1, len(theirs), device=theirs.device))[0]
     if not torch.allclose(ours, theirs, rtol=1e-2, atol=1e-2):
         raise ConfigError(
-            f"{type(model).__name__} does something to its logits that the chunked scorer does not know "
+            f"{type(model).__name__} transforms its logits in a way that the chunked scorer does not support "
             f"(largest difference {float((ours - theirs).abs().max()):.3g}): its scores would be wrong"
         )

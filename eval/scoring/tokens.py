@@ -51,7 +51,7 @@ def prompt_ids(prepared: Prepared) -> list[list[int]]:
 
 
 def was_truncated(spec: PoolSpec, status: str, sampled: int | None, tokens: int) -> bool:
-    """Whether the length limit ended a completion that was `sampled` in so many tokens and whose text has `tokens`.
+    """Whether the length limit ended a completion: its number of tokens as `sampled`, and of its text, `tokens`.
 
     The verdict says so only where no answer was found. Otherwise a completion of the full length ended by itself if its
     text has fewer tokens: the missing one is the end token.

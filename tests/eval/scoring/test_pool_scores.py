@@ -266,6 +266,25 @@ def test_more_draws_are_added_and_nothing_is_scored_twice(pools: Path, monkeypat
     assert len({*zip(rows.problem_r, rows.index_r, strict=True)}) == len(rows.index_r) == PROBLEMS * K
 
 
+def test_from_python_a_pool_is_scored_as_the_command_does_and_resumed(pools: Path) -> None:
+    assert main(["score", str(pools / "base"), "--model", "lab", "--name", "command"]) == 0
+    first = pool_scores.score_pool(pools / "base", "lab", k=2, name="python", progress=False)
+    assert (first.new, len(first.rows.index_r), first.path) == (
+        2 * PROBLEMS,
+        2 * PROBLEMS,
+        pools / "base/scores/python",
+    )
+    full = pool_scores.score_pool(Pool.open(pools / "base"), "lab", name="python", temperature=1, progress=False)
+    assert (full.new, full.summary.sequences, full.summary.perplexity.n) == (4 * PROBLEMS, K * PROBLEMS, PROBLEMS)
+    assert full.notes == ()
+    command, python = by_draw(pools / "base", "command"), by_draw(pools / "base", "python")
+    assert command.keys() == python.keys()
+    for draw, values in command.items():
+        assert python[draw] == pytest.approx(values, rel=1e-5)
+    with pytest.raises(ConfigError, match="k must"):
+        pool_scores.score_pool(pools / "base", "lab", k=0)
+
+
 class Killed(BaseException):
     pass
 
@@ -373,7 +392,7 @@ def test_parts_that_are_damaged_or_of_other_scores_are_refused(pools: Path) -> N
     with pytest.raises(PoolError, match=part.name):
         other.read()
     part.write_bytes(part.read_bytes()[:-20])
-    with pytest.raises(PoolError, match=f"{part.name} is damaged"):
+    with pytest.raises(PoolError, match=part.name):
         one.read()
     shutil.copytree(one.path, pools / "policy" / "scores" / "one")
     with pytest.raises(PoolError, match="scores/one"):

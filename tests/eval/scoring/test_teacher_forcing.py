@@ -87,7 +87,7 @@ def test_a_model_that_scales_its_logits_is_refused_rather_than_scored_wrongly():
     torch.manual_seed(0)
     sizes = {key: value for key, value in SIZES.items() if key != "head_dim"}
     model = CohereForCausalLM(CohereConfig(**sizes, logit_scale=0.0625, initializer_range=0.5, pad_token_id=0))
-    with pytest.raises(ConfigError, match="does something to its logits"):
+    with pytest.raises(ConfigError, match="CohereForCausalLM"):
         score(model, [[1, 2, 3]], [[4, 5]])
 
 
@@ -102,11 +102,11 @@ def test_the_mode_of_the_model_is_left_as_it_was(llama):
     ("prompts", "completions", "temperature", "message"),
     [
         ([[1]], [[2], [3]], 1.0, "1 prompts but 2 completions"),
-        ([[]], [[2]], 1.0, "a prompt without tokens"),
-        ([[1]], [[2]], 0.0, "temperature must be positive"),
+        ([[]], [[2]], 1.0, "prompt"),
+        ([[1]], [[2]], 0.0, r"temperature .*0\.0"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(llama, prompts, completions, temperature, message):
+def test_what_cannot_be_scored_is_an_error(llama, prompts, completions, temperature, message):
     with pytest.raises(ConfigError, match=message):
         score(llama, prompts, completions, temperature=temperature)
 
