@@ -330,7 +330,7 @@ def test_served_weights_are_compared_on_the_text_of_such_prompts(llava, recipe) 
     ("values", "message"),
     [
         ({"train_args": {"mixed": True}}, r"21 of 22 training and probe prompts"),
-        ({"train_args": {"broken": True}}, r"problem 'train-0' of task 'shades': .* cannot be read"),
+        ({"train_args": {"broken": True}}, r"problem 'train-0' of task 'shades': .*image"),
         ({"explorer": "dynamic_sampling"}, r"explorer DynamicSampling"),
         ({"explorer": "anchor"}, r"explorer Anchor"),
     ],
@@ -364,12 +364,12 @@ def test_seeding_puts_its_traces_behind_the_pictures(llava, recipe) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("https://example.org/a.png", "must be a data URL"),
-        ("data:image/png,abcd", "must be a data URL in base64"),
-        ("data:image/png;base64,", "cannot be read"),
-        ("data:image/png;base64,@@", "cannot be read"),
-        ("data:image/png;base64,aGVsbG8=", "cannot be read"),
-        (shown(0)[:60], "cannot be read"),
+        ("https://example.org/a.png", "example.org"),
+        ("data:image/png,abcd", "image/png,abcd"),
+        ("data:image/png;base64,", "unknown format"),
+        ("data:image/png;base64,@@", "image"),
+        ("data:image/png;base64,aGVsbG8=", "unknown format"),
+        (shown(0)[:60], "image"),
     ],
 )
 def test_an_image_that_cannot_be_read_is_refused(url, message) -> None:
@@ -401,7 +401,7 @@ def test_pictures_are_shown_as_people_see_them() -> None:
 
 def test_other_parts_are_refused_by_name() -> None:
     sound = [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]
-    with pytest.raises(ConfigError, match=r"problem 'p': a part of a prompt is text or image_url, got input_audio"):
+    with pytest.raises(ConfigError, match=r"problem 'p': .*text or image_url.*input_audio"):
         has_images(Problem("p", sound, ""))
 
 

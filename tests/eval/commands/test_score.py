@@ -126,7 +126,7 @@ def test_a_model_that_lacks_a_tensor_is_not_scored(tmp_path: Path, other: Path, 
     del tensors["model.norm.weight"]
     save_file(tensors, incomplete / "model.safetensors", {"format": "pt"})
     assert main(["score", "--traces", str(write(tmp_path / "t.jsonl", ROWS)), "--model", str(incomplete)]) == 2
-    assert "its files lack model.norm.weight" in capsys.readouterr().err
+    assert "model.norm.weight" in capsys.readouterr().err
 
 
 def test_a_task_gives_the_prompt_of_a_problem_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +196,7 @@ def test_a_bad_file_is_one_line(
         (["pool", "--model", "lab", "--temperature", "inf"], "temperature must be above 0 and finite"),
         (["pool", "--model", "lab", "--save-every", "-1"], "save_every must be 0 seconds or more"),
         (["pool", "--model", ""], "--model is empty"),
-        (["pool", "--model", "lab", "--revision", "main"], "--revision is for a model of the hub"),
+        (["pool", "--model", "lab", "--revision", "main"], "--revision"),
         (["pool", "--model", "lab", "--name", "../up"], "name must consist of letters"),
         (["--traces", "x", "--model", "lab", "--json", "no/such/out"], "folder no/such does not exist"),
         (["--traces", "a/x", "b/x", "--model", "lab"], "have the same file name"),
