@@ -1,1 +1,1 @@
-"""One file per `offleash` subcommand: `main(words) -> exit status`, and a docstring whose first line is its summary."""
+"""One file per `offleash` subcommand: `main(argv) -> exit status`, and a docstring whose first line is its summary."""

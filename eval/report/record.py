@@ -66,7 +66,7 @@ def _policy(result: PolicyResult) -> dict[str, Any]:
             {
                 "eps": row.eps,
                 "observed": _dynamics(row.observed),
-                "posterior": {name: _estimate(e) for name, e in row.posterior.items()},
+                "posterior": {name: json_estimate(e) for name, e in row.posterior.items()},
             }
             for row in result.sensitivity
         ],
@@ -91,16 +91,21 @@ def _scope(scope: Scope) -> dict[str, Any]:
         "unit": _level(scope.units),
         "problem": _level(scope.problem_level),
         "pass_at_k": [
-            {"k": k, "base": _estimate(base), "policy": _estimate(policy), "difference": _estimate(difference)}
+            {
+                "k": k,
+                "base": json_estimate(base),
+                "policy": json_estimate(policy),
+                "difference": json_estimate(difference),
+            }
             for k, base, policy, difference in columns
         ],
-        "crossing": _estimate(curves.crossing),
+        "crossing": json_estimate(curves.crossing),
         "crossing_state": curves.state,
         "samples": {
             name: {
-                "base": _estimate(row.base),
-                "policy": _estimate(row.policy),
-                "difference": _estimate(row.difference),
+                "base": json_estimate(row.base),
+                "policy": json_estimate(row.policy),
+                "difference": json_estimate(row.difference),
             }
             for name, row in scope.rows.items()
         },
@@ -108,7 +113,7 @@ def _scope(scope: Scope) -> dict[str, Any]:
             {
                 "drawn_by": row.drawn_by,
                 "under": row.under,
-                **{cell: _estimate(e) for cell, e in row.estimates.items()},
+                **{cell: json_estimate(e) for cell, e in row.estimates.items()},
             }
             for row in scope.perplexity
         ],
@@ -126,10 +131,10 @@ def _level(level: Level) -> dict[str, Any]:
 def _support(support: Support) -> dict[str, Any]:
     noise = {"shrunk": support.shrunk, "expanded": support.expanded}
     return {
-        **{name: _estimate(e) for name, e in support.estimates.items()},
-        "detection_limit": _finite(support.detection_limit),
+        **{name: json_estimate(e) for name, e in support.estimates.items()},
+        "detection_limit": json_number(support.detection_limit),
         **{
-            f"{key}_{name}": _finite(getattr(n, key))
+            f"{key}_{name}": json_number(getattr(n, key))
             for name, n in noise.items()
             for key in ("expected", "excess", "p")
         },
@@ -137,7 +142,7 @@ def _support(support: Support) -> dict[str, Any]:
 
 
 def _dynamics(table: Dynamics) -> dict[str, Any]:
-    return {**asdict(table), **{metric: _finite(getattr(table, metric)) for metric in METRICS}}
+    return {**asdict(table), **{metric: json_number(getattr(table, metric)) for metric in METRICS}}
 
 
 def _moved(moved: Moved) -> dict[str, Any]:
@@ -160,9 +165,9 @@ def _example(example: Example) -> dict[str, Any]:
     }
 
 
-def _estimate(e: Estimate) -> dict[str, Any]:
-    return {"value": _finite(e.value), "low": _finite(e.low), "high": _finite(e.high), "n": e.n}
+def json_estimate(e: Estimate) -> dict[str, Any]:
+    return {"value": json_number(e.value), "low": json_number(e.low), "high": json_number(e.high), "n": e.n}
 
 
-def _finite(value: float) -> float | None:
+def json_number(value: float) -> float | None:
     return value if math.isfinite(value) else None

@@ -13,19 +13,19 @@ An undefined number is null. Definitions: `offleash.eval.scoring.summary`.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from offleash.eval.report.markup import markdown_table
 from offleash.eval.report.numbers import estimate, number
+from offleash.eval.report.record import json_estimate, json_number
 from offleash.eval.report.sanitize import markdown_text
 from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_table
 from offleash.eval.scoring.summary import CONFIDENCE
 from offleash.eval.scoring.traces import TraceResult
-from offleash.eval.stats.intervals import Estimate
 
 HEADER = ("", "scored", "perplexity", "mean", "median", "token entropy", "tokens")
 LEGEND = (
@@ -59,16 +59,12 @@ def notes(results: Sequence[TraceResult]) -> list[str]:
 
 
 def text_report(results: Sequence[TraceResult], temperature: float, width: int = 118) -> str:
-    table = Table("traces", "Traces", HEADER, tuple(_cells(one) for one in results), LEGEND.format(temperature))
-    return text_table(table, width) + "\n"
+    return text_table(_table(results, temperature), width) + "\n"
 
 
 def markdown_report(results: Sequence[TraceResult], temperature: float) -> str:
-    rows = [HEADER, ("---", *["---:"] * (len(HEADER) - 1))]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    lines += [f"| {' | '.join(map(markdown_text, _cells(one)))} |" for one in results]
-    texts = [LEGEND.format(temperature), *notes(results)]
-    return "\n\n".join(["\n".join(lines), *map(markdown_text, texts)]) + "\n"
+    _, *blocks = markdown_table(_table(results, temperature))  # without its heading
+    return "\n\n".join([*blocks, *map(markdown_text, notes(results))]) + "\n"
 
 
 def json_report(results: Sequence[TraceResult], temperature: float) -> str:
@@ -79,6 +75,10 @@ def json_report(results: Sequence[TraceResult], temperature: float) -> str:
         by_file.setdefault(id(traces), {**head, "models": []})["models"].append(_record(one))
     content = {"format": 1, "confidence": CONFIDENCE, "temperature": temperature, "notes": notes(results)}
     return json.dumps({**content, "traces": list(by_file.values())}, indent=1, allow_nan=False) + "\n"
+
+
+def _table(results: Sequence[TraceResult], temperature: float) -> Table:
+    return Table("traces", "Traces", HEADER, tuple(_cells(one) for one in results), LEGEND.format(temperature))
 
 
 def _cells(one: TraceResult) -> tuple[str, ...]:
@@ -106,17 +106,9 @@ def _record(one: TraceResult) -> dict[str, Any]:
         "scored": found.sequences,
         "empty": one.scores.empty,
         "too_long": one.scores.too_long,
-        "perplexity": _estimate(found.perplexity),
-        "mean_perplexity": _estimate(found.mean_perplexity),
-        "median_perplexity": _finite(found.median_perplexity),
-        "token_entropy": _estimate(found.token_entropy),
-        "tokens": _estimate(found.tokens),
+        "perplexity": json_estimate(found.perplexity),
+        "mean_perplexity": json_estimate(found.mean_perplexity),
+        "median_perplexity": json_number(found.median_perplexity),
+        "token_entropy": json_estimate(found.token_entropy),
+        "tokens": json_estimate(found.tokens),
     }
-
-
-def _estimate(e: Estimate) -> dict[str, Any]:
-    return {"value": _finite(e.value), "low": _finite(e.low), "high": _finite(e.high), "n": e.n}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
