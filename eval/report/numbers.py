@@ -1,4 +1,4 @@
-"""Numbers as a report prints them: shares without leading zero, intervals in brackets, a dash for the undefined."""
+"""Numbers as a report prints them: fractions without leading zero, intervals in brackets, a dash if undefined."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def share(value: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Rounded to so many significant digits, whole from a thousand on."""
+    """Rounded to `digits` significant digits; integers from a thousand on."""
     if not math.isfinite(value):
         return _special(value)
     if abs(value) >= 1000 or value == 0:

@@ -1,4 +1,4 @@
-"""Ours beside the paper's: support counts and metrics, and sample statistics, of the tasks that both have."""
+"""Our numbers beside the paper's, for the tasks that both have: support counts and metrics, sample statistics."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from offleash.eval.tasks.loading import Benchmark
 
 
 def beside_paper(pair: ModelPair, comparison: Comparison) -> tuple[Comparison, list[Table]]:
-    """Tables of the last policy beside the paper's numbers, and the comparison with warnings where it is not alike."""
+    """The comparison with warnings where its setup differs from the paper's, and tables of the last policy."""
     result = comparison.policies[-1]
     tables = published_tables(pair, result)
     warnings = [f"the paper has no numbers of these tasks for {pair.name}"]
@@ -29,7 +29,7 @@ def beside_paper(pair: ModelPair, comparison: Comparison) -> tuple[Comparison, l
 
 
 def published_warnings(pair: ModelPair, base: Iterable[PoolSpec], policy: Iterable[PoolSpec]) -> list[str]:
-    """In which models and settings these pools are not the paper's, one line per side and field."""
+    """Models and settings that differ from the paper's, one line per side and field."""
     found: dict[str, None] = {}
     for side, model, specs in (("base", pair.base, base), ("policy", pair.policy, policy)):
         for spec in specs:
@@ -43,16 +43,16 @@ def published_warnings(pair: ModelPair, base: Iterable[PoolSpec], policy: Iterab
 
 
 def _other(pair: ModelPair, side: str, field: str, ours: str, theirs: str) -> str:
-    return f"the numbers beside the paper's {pair.name} are of another {field}: the {side}'s is {ours}, not {theirs}"
+    return f"the {field} of the {side} is {ours}, but {theirs} in the paper ({pair.name}): the numbers may not compare"
 
 
 def _same_model(name: str, wanted: str) -> bool:
-    """A copy on disk goes by its folder's name."""
+    """A local copy is recognized by its folder's name."""
     return name == wanted or (PurePath(name).is_absolute() and PurePath(name).name == PurePath(wanted).name)
 
 
 def published_tables(pair: ModelPair, result: PolicyResult) -> list[Table]:
-    """One table of support and one of samples; empty where nothing is common."""
+    """One table of support and one of samples, if there are tasks that both have."""
     made = (_support(pair, result), _samples(pair, result))
     return [table for table in made if table.rows]
 
@@ -64,14 +64,14 @@ def _support(pair: ModelPair, result: PolicyResult) -> Table:
         rows.append(("", "paper", draws, *_cells(theirs)))
     header = ("", "", "k", "problems", "P", "E", "S", "O", *(metric.upper() for metric in METRICS))
     note = (
-        f"{pair.name}: problems with a correct answer in k draws, as in arXiv 2507.14843. A domain is shown if all "
-        "its tasks were drawn."
+        f"{pair.name}: problems with a correct answer in k samples, as in arXiv 2507.14843. A domain is shown "
+        "if all its tasks were sampled."
     )
     return Table("published", "Comparison with the paper: support", header, tuple(rows), note)
 
 
 def _common(pair: ModelPair, result: PolicyResult) -> Iterator[tuple[Scope, Dynamics, str]]:
-    """(our scope, their counts, their k) of every task and every complete domain that both have."""
+    """(our scope, their counts, their k) for every task and every complete domain that both have."""
     ours = {scope.name: scope for scope in result.tasks}
     for name, theirs in pair.paper.tasks.items():
         if name in ours:
@@ -97,9 +97,9 @@ def _samples(pair: ModelPair, result: PolicyResult) -> Table:
             label = ROWS[key].replace("@k", f"@{SAMPLES_K}")
             rows.append((name if key == SAMPLES[0] else "", label, f"{k:,}", *mine, *shown))
     note = (
-        f"The paper's are of {SAMPLES_K} draws, and only as many are comparable: ours are left out where k, the draws "
-        "that every problem of both sides has, is another. It does not state the logarithm's base or the temperature "
-        "of its token entropy."
+        f"The paper's numbers are from {SAMPLES_K} samples per problem. Ours are left out where k, the samples that "
+        "every problem has on both sides, differs. The paper does not state the logarithm's base or the temperature of "
+        "its token entropy."
     )
     header = ("", "", "k, ours", "base, ours", "policy, ours", "base, paper", "policy, paper")
     return Table("published-samples", "Comparison with the paper: samples", header, tuple(rows), note)

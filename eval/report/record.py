@@ -1,6 +1,8 @@
-"""A comparison as JSON. The keys are a promise: they are added to, never renamed; `format` counts breaking changes.
+"""A comparison as JSON.
 
-    {"format": 1, "confidence": 0.95, "warnings": [text], "notes": [text], "base": SIDE,
+The keys are stable: keys may be added but are never renamed; `format` counts breaking changes.
+
+    {"format": 2, "confidence": 0.95, "warnings": [text], "notes": [text], "base": SIDE,
      "policies": [{"side": SIDE, "overall": SCOPE, "tasks": {name: SCOPE}, "domains": {name: SCOPE},
                    "sensitivity": [{"eps": x, "observed": COUNTS and metrics, "posterior": {name: ESTIMATE}}],
                    "lost": MOVED, "gained": MOVED}],
@@ -20,9 +22,9 @@
               alone explains: expected_shrunk, excess_shrunk, p_shrunk, expected_expanded, excess_expanded, p_expanded
     MOVED     units, problems, "examples": [{task, problem_id, answer, base_hits, base_n, policy_hits, policy_n,
               whole_problem, prompt, gold, base_text, policy_text}]
-    ESTIMATE  value, low, high, n (problems it rests on)
+    ESTIMATE  value, low, high, n (number of problems)
 
-A number that is undefined or infinite is null; `crossing_state` tells which of the two a crossing is.
+Undefined and infinite numbers are null; `crossing_state` tells which of the two a crossing is.
 """
 
 import json
@@ -36,7 +38,7 @@ from offleash.eval.report.tables import Table
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import METRICS, Dynamics
 
-FORMAT = 1
+FORMAT = 2
 
 
 def json_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> str:
@@ -44,7 +46,7 @@ def json_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> s
 
 
 def record(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> dict[str, Any]:
-    """The comparison as plain JSON values; see the module."""
+    """The comparison as plain JSON values; the keys are in the module's docstring."""
     return {
         "format": FORMAT,
         "confidence": comparison.confidence,

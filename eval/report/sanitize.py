@@ -1,14 +1,14 @@
-r"""Text that a model wrote, or a file named, made harmless: for the terminal, Markdown, LaTeX and HTML.
+r"""Make untrusted text (of a model, a file name) harmless in the terminal, Markdown, LaTeX and HTML.
 
-`visible` comes first everywhere: characters that act rather than show (escape sequences, NUL, direction overrides, zero
-width joiners, private use) become their code in brackets, so that no text can recolour a terminal or reorder a line.
+`visible` comes first everywhere: control characters (escape sequences, NUL, direction overrides, zero-width joiners,
+private use) become their code in brackets, so that no text can recolor a terminal or reorder a line.
 """
 
 import html
 import re
 import unicodedata
 
-_ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_CONTROL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBERS = re.compile(r"(?!.*\]\(|.*<[p/])[-–0-9.,%/∞ ()\[\]=p<]*")
 _MINUS = re.compile(r"(?<![\w-])-(?=\.?\d)")
 # A colon and a dot only where they could make a link, an at-sign where it could name somebody.
@@ -44,14 +44,14 @@ _LATEX = {
 
 
 def visible(text: str) -> str:
-    """The text with every character that acts, but line breaks and tabs, as its code: `⟨U+202E⟩`."""
+    """The text with every control character except line breaks and tabs as its code: `⟨U+202E⟩`."""
     text = text.replace("\r\n", "\n")
-    return "".join(f"⟨U+{ord(c):04X}⟩" if c not in "\n\t" and unicodedata.category(c) in _ACTING else c for c in text)
+    return "".join(f"⟨U+{ord(c):04X}⟩" if c not in "\n\t" and unicodedata.category(c) in _CONTROL else c for c in text)
 
 
 def one_line(text: str, limit: int = 80) -> str:
-    """For a table's cell: no line breaks, cut short."""
-    # Cut before the slow part: a completion may be megabytes.
+    """For a table cell: no line breaks, truncated."""
+    # Truncate before the slow part: a completion may be megabytes.
     text = " ".join(visible(text[: 4 * limit]).split()) + (" " if len(text) > 4 * limit else "")
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
@@ -61,7 +61,7 @@ def html_text(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Inline: every mark that Markdown or HTML could read is a character reference; plain numbers stay as they are."""
+    """Inline: every character with a meaning in Markdown or HTML becomes a character reference; numbers stay."""
     line = " ".join(visible(text).split())
     if _NUMBERS.fullmatch(line):
         return line
@@ -69,12 +69,12 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """A block: indented, which no text can end."""
+    """An indented block, which no text can close."""
     return "\n".join(f"    {line}" for line in visible(text).split("\n"))
 
 
 def latex_text(text: str) -> str:
-    """Inline, in plain ASCII: what has no spelling there becomes its base letter or a question mark."""
+    """Inline, in plain ASCII: other characters become their base letter or a question mark."""
     line = _MINUS.sub("−", " ".join(visible(text).split()))
     # At the start of a row, [ and * would be arguments of the \\ before it.
     return "{}" * line.startswith(("[", "*")) + "".join(_LATEX.get(c) or _ascii(c) for c in line)

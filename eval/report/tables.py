@@ -1,7 +1,7 @@
-"""The tables of a report as plain cells, the same for every format; and the sentences above them.
+"""The tables of a report as plain cells, the same for every format, and the text above them.
 
-Numbers are rounded here and nowhere else. Shares lose their leading zero, as the paper prints them; what is undefined
-is a dash. Cells are not escaped: the format that writes them does it.
+Numbers are rounded only here. Fractions have no leading zero, as in the paper; undefined numbers are a dash.
+Cells are not escaped here but by the writer of each format.
 """
 
 import math
@@ -20,7 +20,7 @@ _RATES = {"no_answer", "truncated", "timeout", "error"}
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`name` is short and stable: a label in LaTeX, an anchor in HTML. The first column is text, the others numbers."""
+    """`name` is short and stable, and is part of the LaTeX label. The first column is text, the others are numbers."""
 
     name: str
     title: str
@@ -31,7 +31,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Of the whole series (`result` None), or of one policy."""
+    """For the whole series (`result` is None) or for one policy."""
 
     title: str
     lead: tuple[str, ...]
@@ -42,14 +42,14 @@ class Section:
 def title(comparison: Comparison) -> str:
     policies = comparison.policies
     other = policies[0].side.label if len(policies) == 1 else f"{len(policies)} policies"
-    return f"{other} against {comparison.base.label}"
+    return f"{other} compared with {comparison.base.label}"
 
 
 def sections(comparison: Comparison) -> list[Section]:
-    """The series first, if it is one; then each policy."""
+    """The series first, if there are several policies; then each policy."""
     found = []
     if len(comparison.policies) > 1:
-        found.append(Section("The series", (), tuple(_series(comparison))))
+        found.append(Section("Series", (), tuple(_series(comparison))))
     for result in comparison.policies:
         found.append(Section(result.side.label, summary(result), tuple(_tables(comparison, result)), result))
     return found
@@ -66,7 +66,7 @@ def side_words(side: SideInfo) -> str:
 
 
 def summary(result: PolicyResult) -> tuple[str, ...]:
-    """What a reader should take away, in sentences."""
+    """The main findings, in sentences."""
     scope = result.overall
     units = scope.units.any_hit
     what = "problems" if scope.one_unit else "units"
@@ -75,10 +75,10 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
     curves = scope.curves
     last = last_common(curves)
     return (
-        f"Of the {known} {what} that the base reached in {_k(scope)} draws, {lost} are lost; sampling alone "
-        f"would lose {number(units.shrunk.expected)} ({p_words(units.shrunk.p)}). {gained} are gained; sampling "
-        f"alone would gain {number(units.expanded.expected)} ({p_words(units.expanded.p)}). "
-        f"What was never drawn may still have a probability of up to {units.detection_limit:.2g}.",
+        f"Of the {known} {what} that the base reached in {_k(scope)} samples, the policy lost {lost}; sampling noise "
+        f"alone would lose {number(units.shrunk.expected)} ({p_words(units.shrunk.p)}). It gained {gained}; sampling "
+        f"noise alone would gain {number(units.expanded.expected)} ({p_words(units.expanded.p)}). "
+        f"An answer that was never sampled may still have a probability of up to {units.detection_limit:.2g}.",
         f"pass@1 goes from {share(curves.base[0].value)} to {share(curves.policy[0].value)}, pass@{curves.ks[last]:,} "
         f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {crossing_words(curves)}",
     )
@@ -91,12 +91,12 @@ def crossing_words(curves: Curves) -> str:
         "crosses": f"The base overtakes the policy at k = {number(at.value, 3)} {within}.",
         "base_ahead": f"The base leads at every k (interval {within}).",
         "not_overtaken": f"The base does not overtake the policy up to k = {curves.ks[-1]:,} (interval {within}).",
-        "equal": "The two curves are the same.",
+        "equal": "The two curves are equal.",
     }[curves.state]
 
 
 def last_common(curves: Curves) -> int:
-    """The place of the largest k that both sides have."""
+    """The index of the largest k that both sides have."""
     return max(i for i, (b, p) in enumerate(zip(curves.base, curves.policy, strict=True)) if _both(b, p))
 
 
@@ -131,14 +131,14 @@ def _support_table(scope: Scope, confidence: str) -> Table:
             metrics = [estimate(support.estimates[metric]) for metric in METRICS]
             noise = [noise_words(support.shrunk), noise_words(support.expanded)]
             rows.append((f"{name}, hits ≥ {support.threshold}", *counts, *noise, *metrics))
-    header = ("", "P", "S", "E", "O", "S by noise", "E by noise", *(metric.upper() for metric in METRICS))
+    header = ("", "P", "S", "E", "O", "S expected", "E expected", *(metric.upper() for metric in METRICS))
     stable = scope.units.stable
-    stable_floor = f", {stable.detection_limit:.2g} outside hits ≥ {stable.threshold}" if stable else ""
+    stable_limit = f", {stable.detection_limit:.2g} outside hits ≥ {stable.threshold}" if stable else ""
     note = (
-        f"{_k(scope)} draws of {scope.problems:,} problems. P preserved, S shrunk (only the base), E expanded (only "
-        "the policy), O out of both; units are (problem, correct answer) pairs. By noise: expected if nothing had "
-        f"changed, with the exact p of a count this large. {confidence} intervals over problems. "
-        f"Floor: {scope.units.any_hit.detection_limit:.2g} if never drawn{stable_floor}."
+        f"{_k(scope)} samples of {scope.problems:,} problems. P preserved, S shrunk (only the base), E expanded (only "
+        "the policy), O out of both; units are (problem, correct answer) pairs. Expected: by sampling noise if nothing "
+        f"had changed, with the exact p-value of the count. {confidence} intervals over problems. Detection limit: "
+        f"{scope.units.any_hit.detection_limit:.2g} if never sampled{stable_limit}."
     )
     return Table("support", "Support", header, tuple(rows), note)
 
@@ -169,7 +169,7 @@ def _level_cells(level: Level) -> list[str]:
 
 
 def common_k(comparison: Comparison) -> int:
-    """The largest budget that every policy and the base have."""
+    """The largest k that every policy and the base have."""
     known = [
         {k for k, one, other in zip(c.ks, c.base, c.policy, strict=True) if _both(one, other)}
         for c in (result.overall.curves for result in comparison.policies)
@@ -195,10 +195,10 @@ def _series(comparison: Comparison) -> list[Table]:
             passes = _passes(scope.curves, scope.curves.policy, k)
             rows.append((*lead, *passes, *_level_cells(level)[2:], number(scope.curves.crossing.value, 3)))
         note = (
-            "P preserved, E expanded, S shrunk, O out, at hits ≥ 1 of the k draws; p(S), p(E): the chance of as many "
-            "if nothing had changed; crossing: the k at which the base takes its lead."
+            "P preserved, E expanded, S shrunk, O out, at hits ≥ 1 in k samples; p(S), p(E): the probability of at "
+            "least as many if nothing had changed; crossing: the k from which the base is ahead."
         )
-        tables.append(Table(f"series-{name}", f"Over the series: {name}", header, tuple(rows), note))
+        tables.append(Table(f"series-{name}", f"Series: {name}", header, tuple(rows), note))
     return tables
 
 
@@ -212,7 +212,7 @@ def _passk_table(scope: Scope, confidence: str) -> Table:
         (f"{k:,}", estimate(base), estimate(policy), estimate(difference))
         for k, base, policy, difference in zip(curves.ks, curves.base, curves.policy, curves.difference, strict=True)
     )
-    note = f"Unbiased, means over {scope.problems:,} problems with {confidence} intervals. {crossing_words(curves)}"
+    note = f"Unbiased; means over {scope.problems:,} problems with {confidence} intervals. {crossing_words(curves)}"
     return Table("pass-at-k", "pass@k", ("k", "base", "policy", "base − policy"), rows, note)
 
 
@@ -224,8 +224,8 @@ def _rows_table(scope: Scope, confidence: str) -> Table:
             cells = [row_cell(key, e) for e in (contrast.base, contrast.policy, contrast.difference)]
             rows.append((name.replace("@k", f"@{scope.rows_k}"), *cells))
     note = (
-        f"Of the first {scope.rows_k:,} draws of each problem, token entropy and KL of those that were scored: means "
-        f"over problems with {confidence} intervals."
+        f"Means over problems with {confidence} intervals, from the first {scope.rows_k:,} samples of each problem; "
+        "token entropy and KL from those that were scored."
     )
     return Table("samples", "Samples", ("", "base", "policy", "policy − base"), tuple(rows), note)
 
@@ -241,19 +241,19 @@ def _rows_by_task(scopes: Sequence[Scope]) -> Table:
             if any(value.n for value in values):
                 rows.append((f"{name}: {side}", *(row_cell(key, value, interval=False) for value in values)))
     header = ("", *(one_line(scope.name, 24) for scope in scopes))
-    return Table("samples-by-task", "Samples, by task", header, tuple(rows))
+    return Table("samples-by-task", "Samples by task", header, tuple(rows))
 
 
 def _perplexity_table(scope: Scope) -> Table:
     cells = ("all", "preserved", "shrunk", "expanded", "out")
     rows = tuple(
         (
-            f"drawn by the {row.drawn_by}, under {row.under if row.under == 'itself' else f'the {row.under}'}",
+            f"sampled by the {row.drawn_by}, under {row.under if row.under == 'itself' else f'the {row.under}'}",
             *(estimate(row.estimates[cell], number) for cell in cells),
         )
         for row in scope.perplexity
     )
-    note = "exp of the mean negative log-probability per token, by what became of the problem."
+    note = "exp of the mean negative log-probability per token, by the outcome of the problem."
     return Table("perplexity", "Perplexity", ("", *cells), rows, note)
 
 
@@ -267,8 +267,8 @@ def _sensitivity_table(result: PolicyResult) -> Table:
         rows.append((f"1/{round(1 / row.eps):,}", *counts, *observed, *posterior))
     header = ("threshold ε", "P", "S", "E", "O", "SRR", "NDR", "NSCR", "SRR (post.)", "NDR (post.)", "NSCR (post.)")
     note = (
-        "Units whose rate is above the threshold ε: counted by hits / draws, and by posterior probability (Jeffreys), "
-        f"with credible intervals. Below {result.overall.units.any_hit.detection_limit:.2g} these draws cannot tell."
+        "Units whose rate is above the threshold ε: by hits / samples, and by posterior probability (Jeffreys) "
+        f"with credible intervals. Below {result.overall.units.any_hit.detection_limit:.2g} these samples cannot tell."
     )
     return Table("sensitivity", "Sensitivity to the threshold", header, tuple(rows), note)
 
@@ -282,18 +282,18 @@ def _moved_tables(result: PolicyResult) -> list[Table]:
                 one_line(example.change.answer, 40),
                 f"{example.change.base_hits:,}/{example.change.base_n:,}",
                 f"{example.change.policy_hits:,}/{example.change.policy_n:,}",
-                "problem" if example.whole_problem else "answer",
+                "yes" if example.whole_problem else "no",
             )
             for example in moved.examples
         )
-        header = ("problem", "answer", "base hits", "policy hits", f"{name} is the")
+        header = ("problem", "answer", "base hits", "policy hits", "whole problem")
         if rows:
             tables.append(Table(name, name.capitalize(), header, rows, moved_words(name, moved)))
     return tables
 
 
 def moved_words(name: str, moved: Moved) -> str:
-    shown = f"; the {len(moved.examples)} clearest shown" if len(moved.examples) < moved.units else ""
+    shown = f"; the {len(moved.examples)} clearest are shown" if len(moved.examples) < moved.units else ""
     return f"{moved.units:,} units {name}, {moved.problems:,} problems entirely{shown}."
 
 

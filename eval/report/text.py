@@ -1,4 +1,4 @@
-"""For the terminal: aligned columns, the series first, then the last policy in full; wide tables in several pieces."""
+"""A comparison for the terminal: aligned columns; the series first, then the last policy; wide tables are split."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _WIDTH = 118
 
 
 def text_report(comparison: Comparison, extra_tables: Sequence[Table] = (), width: int = _WIDTH) -> str:
-    """Readable text. Of a series the tables over it and the last policy's; the files have every policy's."""
+    """For a series, the tables of the series and of the last policy; the other formats have every policy."""
     blocks = [visible(title(comparison)), *(f"WARNING: {visible(text)}" for text in comparison.warnings)]
     sides = [comparison.base, comparison.policies[-1].side]
     blocks += [*(_wrapped(text, width) for text in [*map(side_words, sides), *comparison.notes])]
@@ -38,7 +38,7 @@ def text_table(table: Table, width: int) -> str:
 
 
 def _pieces(widths: Sequence[int], width: int) -> list[list[int]]:
-    """Columns that fit beside each other, the first repeated in each piece."""
+    """Groups of columns that fit the width, the first column repeated in each."""
     pieces: list[list[int]] = [[0]]
     for c in range(1, len(widths)):
         if len(pieces[-1]) > 1 and sum(widths[i] + 2 for i in [*pieces[-1], c]) - 2 > width:
@@ -57,7 +57,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns on a terminal: wide characters take two, combining ones none."""
+    """Columns on a terminal: wide characters take two, combining characters none."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 

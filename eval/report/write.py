@@ -40,6 +40,15 @@ def write_report(
 
     Raises:
         ConfigError: the format is unknown, or the folder does not exist.
+
+    >>> from offleash.eval import Sampling, compare, load_task, sample_pool, write_report
+    >>> task = load_task("countdown", split="probe", n=4)
+    >>> settings = {"k": 8, "sampling": Sampling(max_new_tokens=20), "progress": False}
+    >>> base = sample_pool("lab", task, "pools/base", **settings)
+    >>> policy = sample_pool("lab", task, "pools/policy", seed=1, **settings)
+    >>> path = write_report(compare(base, policy, resamples=200), "report.md")
+    >>> path.read_text().splitlines()[0]
+    '# policy compared with base'
     """
     path = Path(path)
     write = FORMATS[check_report_path(path, format)]
@@ -48,10 +57,10 @@ def write_report(
 
 
 def check_report_path(path: Path, format: str | None = None) -> str:
-    """The format in which `path` would be written. Raises ConfigError if it cannot be: call it before long work."""
+    """The format in which `path` would be written. Raises ConfigError if it cannot be written."""
     name = SUFFIXES.get(path.suffix.lower()) if format is None else format
     if name is None:
-        raise ConfigError(f"cannot tell the format of {path}: use the suffix {', '.join(SUFFIXES)}, or pass `format`")
+        raise ConfigError(f"cannot infer the format of {path}: use the suffix {', '.join(SUFFIXES)}, or pass `format`")
     if name not in FORMATS:
         raise ConfigError(f"unknown report format {name!r}; available: {', '.join(FORMATS)}")
     if path.is_dir():

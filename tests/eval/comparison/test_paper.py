@@ -260,16 +260,16 @@ def test_what_was_not_drawn_as_the_paper_drew_it_is_said_and_every_file_has_the_
     assert (
         main([*line, "--resamples", "20", *(w for name, path in files.items() for w in (f"--{name}", str(path)))]) == 0
     )
-    said = [text for text in capsys.readouterr().err.splitlines() if "beside the paper's" in text]
+    said = [text for text in capsys.readouterr().err.splitlines() if f"({pair.name})" in text]
     models = [("base", pair.base), ("policy", pair.policy)]
     for side, model in models:
-        assert sum(text.endswith(f"another model: the {side}'s is {side}, not {model}") for text in said) == 1
-        assert sum(text.endswith(f"max_new_tokens: the {side}'s is 8, not 32768") for text in said) == 1
+        assert sum(f"model of the {side} is {side}, but {model} " in text for text in said) == 1
+        assert sum(f"max_new_tokens of the {side} is 8, but 32768 " in text for text in said) == 1
     assert len(said) == 4
     for name, path in files.items():
         text = path.read_text()
         assert "Comparison with the paper: samples" in text, name
-        assert "another max" in text, name
+        assert "is 8, but 32768" in text, name
     record = json.loads(files["json"].read_text())
     assert [table["name"] for table in record["published"]] == ["published", "published-samples"]
 
@@ -281,5 +281,5 @@ def test_pools_drawn_as_the_paper_drew_them_need_no_word():
     assert published_warnings(pair, [spec], [copy]) == []
     hot = SimpleNamespace(**{**vars(copy), "temperature": 1.0, "top_p": -1.0})
     one, other = published_warnings(pair, [spec], [hot, hot])
-    assert "temperature: the policy's is 1, not 0.6" in one
-    assert "top_p: the policy's is unknown, not 0.95" in other
+    assert "temperature of the policy is 1, but 0.6" in one
+    assert "top_p of the policy is unknown, but 0.95" in other

@@ -151,7 +151,7 @@ EXAMPLE = {
 def test_json_has_the_keys_that_are_promised(series: Comparison) -> None:
     record = json.loads(json_report(series))
     assert record.keys() == {"format", "confidence", "warnings", "notes", "base", "policies"}
-    assert record["format"] == 1
+    assert record["format"] == 2
     for result in record["policies"]:
         assert result.keys() == {"side", "overall", "tasks", "domains", "sensitivity", "lost", "gained"}
         assert result["side"].keys() == record["base"].keys() >= {"label", "model", "step", "draws", "tasks"}
@@ -243,7 +243,7 @@ def test_the_command_prints_and_writes_every_file(
 def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(pools / "base"), str(pools / "run"), "--resamples", "20", "--quiet"]) == 0
     out, err = capsys.readouterr()
-    assert "Over the series" in out
+    assert "Series: problems" in out
     assert err == ""
     words = ["--base", str(pools / "base/one"), str(pools / "base/two")]
     for step in (50, 100):

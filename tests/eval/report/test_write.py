@@ -17,7 +17,7 @@ from offleash.eval.report.write import write_report
         ("r.MD", None, "# "),
         ("r.tex", None, "% "),
         ("r.json", None, "{"),
-        ("r.txt", None, "one against one"),
+        ("r.txt", None, "one compared with one"),
         ("r.txt", "json", "{"),
     ],
 )
