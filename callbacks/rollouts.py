@@ -73,6 +73,6 @@ class RolloutCallback(TrainerCallback):
         problems = [self.problems[picture_key(prompt)] for prompt in prompts]
         verdicts = self.task.verify(problems, completions)
         rollouts = [Rollout(verdict.answer, verdict.correct) for verdict in verdicts]
-        outside = getattr(self.trainer, "latest_outside", None) or [False] * len(rollouts)
-        rows, size = list(zip(rollouts, outside, strict=True)), self.trainer.num_generations
-        return [[r for r, is_outside in rows[i : i + size] if not is_outside] for i in range(0, len(rows), size)]
+        off_policy = getattr(self.trainer, "latest_off_policy", None) or [False] * len(rollouts)
+        rows, size = list(zip(rollouts, off_policy, strict=True)), self.trainer.num_generations
+        return [[rollout for rollout, off in rows[i : i + size] if not off] for i in range(0, len(rows), size)]

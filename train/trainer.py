@@ -1,7 +1,8 @@
-"""TRL's GRPOTrainer with explorers: rewards, advantages and loss pass through their hooks on the way.
+"""TRL's GRPOTrainer with explorers: rewards, advantages and loss pass through their hooks.
 
-The smallest overrides that reach the places; without explorers the trajectory is stock TRL's. Read against trl 1.16:
-`_compute_loss` calls `_get_per_token_logps_and_entropies` before it reads `inputs["advantages"]`, which may be (B, T).
+Only private methods of TRL that have to be overridden are named here; the rest is in `callbacks/policy/trl_seam.py`.
+Without explorers the trajectory is that of stock TRL. Read against trl 1.16: `_compute_loss` calls
+`_get_per_token_logps_and_entropies` before it reads `inputs["advantages"]`, which may be (B, T).
 """
 
 import json
@@ -47,15 +48,15 @@ from offleash.train.rewards import VerifierReward
 
 
 class ExploringTrainer(GRPOTrainer):
-    """`reward` is the one reward function, a verifier, which also knows each rollout's problem and answer."""
+    """`reward`, a verifier, is the only reward function; it also knows the problem and the answer of each rollout."""
 
     def __init__(self, *args: Any, reward: VerifierReward, explorers: Sequence[Explorer] = (), **kwargs: Any) -> None:
         check_chain(explorers)
         super().__init__(*args, reward_funcs=[reward], **kwargs)
         self.verifier, self.explorers = reward, list(explorers)
-        self._outside: list[bool] = []
-        self.latest_outside: list[bool] = []
-        """Of the newest rollouts of all ranks, which are traces from elsewhere; empty if no explorer brings any."""
+        self._off_policy: list[bool] = []
+        self.latest_off_policy: list[bool] = []
+        """Which of the latest rollouts of all ranks are off-policy traces; empty if no explorer adds any."""
         self._local_ids: list[str] = []
         self._loss_inputs: dict[str, Any] | None = None
         self._tokens: Tokens | None = None
@@ -75,7 +76,7 @@ class ExploringTrainer(GRPOTrainer):
 
     def _scored(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._local_ids = [row["problem_id"] for row in inputs]
-        self._outside = [False] * len(inputs)
+        self._off_policy = [False] * len(inputs)
         if takes_images(self):
             prompts = {row["problem_id"]: row["prompt"] for row in inputs}
             with_images = {problem_id: with_pictures(prompt) for problem_id, prompt in prompts.items()}
@@ -84,7 +85,7 @@ class ExploringTrainer(GRPOTrainer):
         return output
 
     def _explored(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Rollouts]:
-        """TRL's batch with the explorers' advantages in it, and the rollouts of all ranks."""
+        """TRL's batch with the explorers' advantages, and the rollouts of all ranks."""
         output = self._scored(inputs)
         rollouts = self._rollouts(output)
         if self._any_overrides("traces"):
@@ -98,28 +99,28 @@ class ExploringTrainer(GRPOTrainer):
         local = advantages_pg.flatten()[self.accelerator.process_index * rows :][:rows]
         output["advantages"] = local.to(output["advantages"])
         if self._any_overrides("traces"):
-            output["outside"] = torch.tensor(self._outside, device=self.accelerator.device)
+            output["off_policy"] = torch.tensor(self._off_policy, device=self.accelerator.device)
         return output, rollouts
 
     def _advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         rewards_pg = rollouts.rewards_pg
         shaped_pg = self._shaped_rewards(rollouts)
         if not torch.equal(shaped_pg.nan_to_num(-1.0), rewards_pg.nan_to_num(-1.0)):
-            fresh_pg = normalised(shaped_pg, self.scale_rewards)
+            fresh_pg = normalized(shaped_pg, self.scale_rewards)
             advantages_pg = torch.where(all_correct(rewards_pg), advantages_pg, fresh_pg)
         for explorer in self.explorers:
             advantages_pg = explorer.advantages(_copy(rollouts), advantages_pg.clone())
-            _require_shape(explorer, "advantages", advantages_pg, rewards_pg.shape)
-            _require_equal_where_all_right(explorer, rewards_pg, advantages_pg)
+            _check_shape(explorer, "advantages", advantages_pg, rewards_pg.shape)
+            _check_equal_where_all_correct(explorer, rewards_pg, advantages_pg)
         return torch.where(rewards_pg.isnan(), 0.0, advantages_pg)
 
     def _shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """The true rewards and what each explorer changes about them."""
+        """The true rewards plus what each explorer changes."""
         shaped_pg = rollouts.rewards_pg
         for explorer in self.explorers:
             if overrides(explorer, "rewards"):
                 own_pg = explorer.rewards(_copy(rollouts))
-                _require_shape(explorer, "rewards", own_pg, shaped_pg.shape)
+                _check_shape(explorer, "rewards", own_pg, shaped_pg.shape)
                 is_first = shaped_pg is rollouts.rewards_pg
                 shaped_pg = own_pg if is_first else shaped_pg + (own_pg - rollouts.rewards_pg)
         if shaped_pg is not rollouts.rewards_pg:
@@ -127,10 +128,10 @@ class ExploringTrainer(GRPOTrainer):
         return shaped_pg
 
     def _log_on_policy_reward(self, rollouts: Rollouts) -> None:
-        """TRL has logged the rewards of traces from elsewhere with the policy's own: those go under a key of ours."""
+        """TRL has logged rewards of off-policy traces as the policy's: correct that, and log the mix under our tag."""
         metrics, name = train_metrics(self), self.reward_func_names[0]
         metrics[REWARD_WITH_TRACES.key].append(metrics["reward"][-1])
-        self.latest_outside = rollouts.off_policy_pg.flatten().tolist()
+        self.latest_off_policy = rollouts.off_policy_pg.flatten().tolist()
         if rollouts.off_policy_pg.any():
             own_pg = torch.where(rollouts.off_policy_pg, torch.nan, rollouts.rewards_pg)
             mean, std = own_pg.nanmean().item(), nanstd(own_pg).item()
@@ -142,8 +143,8 @@ class ExploringTrainer(GRPOTrainer):
 
     def _rollouts(self, output: dict[str, Any]) -> Rollouts:
         generations = self.num_generations
-        rows = list(zip(self._local_ids, self.verifier.latest, self._outside, strict=True))
-        ids, verdicts, outside = zip(*gather_object(rows), strict=True)
+        rows = list(zip(self._local_ids, self.verifier.latest, self._off_policy, strict=True))
+        ids, verdicts, off_policy = zip(*gather_object(rows), strict=True)
         rewards = [float("nan") if v.failed else float(v.correct) for v in verdicts]
         answers = [verdict.answer for verdict in verdicts]
         starts = range(0, len(ids), generations)
@@ -153,7 +154,7 @@ class ExploringTrainer(GRPOTrainer):
             rewards_pg=torch.tensor(rewards).view(-1, generations),
             answers_pg=tuple(tuple(answers[start : start + generations]) for start in starts),
             logps_pg=self._mean_logps(output) if any(e.needs_logps for e in self.explorers) else None,
-            off_policy_pg=torch.tensor(outside).view(-1, generations),
+            off_policy_pg=torch.tensor(off_policy).view(-1, generations),
         )
 
     def _mean_logps(self, output: dict[str, Any]) -> torch.Tensor:
@@ -189,12 +190,12 @@ class ExploringTrainer(GRPOTrainer):
             traces = explorer.traces([self._local_ids[i] for i in last])
             if len(traces) != len(last):
                 raise ConfigError(
-                    f"explorer {type(explorer).__name__}: traces must return one or None for each of {len(last)} "
+                    f"explorer {type(explorer).__name__}: traces must return a trace or None for each of {len(last)} "
                     f"problems, got {len(traces)}"
                 )
             for i, ids in zip(last, traces, strict=True):
                 if ids is not None:
-                    completion_ids[i], self._outside[i] = ids, True
+                    completion_ids[i], self._off_policy[i] = ids, True
                     text = text_tokenizer(self).decode(ids, skip_special_tokens=True)
                     is_text = isinstance(completions[i], str)
                     completions[i] = text if is_text else [{**completions[i][0], "content": text}]
@@ -207,7 +208,7 @@ class ExploringTrainer(GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         if not self.model.training or not self._any_overrides("token_advantages", "extra_loss"):
             return super()._compute_loss(model, inputs)
-        # A copy: the rollout's buffer serves several updates and must keep its own advantages.
+        # A copy: the buffered rollouts serve several updates, and their advantages must not change.
         self._loss_inputs, self._tokens = dict(inputs), None
         try:
             loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
@@ -218,10 +219,10 @@ class ExploringTrainer(GRPOTrainer):
         total = torch.zeros_like(loss)
         for explorer, extra in extras:
             if extra is not None:
-                _require_shape(explorer, "extra_loss", extra, torch.Size())
+                _check_shape(explorer, "extra_loss", extra, torch.Size())
                 total = total + extra
         if self._any_overrides("extra_loss"):
-            # TRL averages over micro-batches what is logged of them; their losses add up.
+            # TRL averages logged values over micro-batches; their losses add up.
             logged = self.accelerator.gather(total.detach()).mean() * self.current_gradient_accumulation_steps
             train_metrics(self)[EXTRA_LOSS.key].append(logged.item())
         return loss + total
@@ -238,7 +239,7 @@ class ExploringTrainer(GRPOTrainer):
         stock_bt = tokens.advantages_bt
         for explorer in self.explorers:
             shaped_bt = explorer.token_advantages(tokens)
-            _require_shape(explorer, "token_advantages", shaped_bt, stock_bt.shape)
+            _check_shape(explorer, "token_advantages", shaped_bt, stock_bt.shape)
             tokens.advantages_bt = shaped_bt
         if self._any_overrides("token_advantages"):
             mask_bt = tokens.mask_bt.bool()
@@ -261,13 +262,13 @@ class ExploringTrainer(GRPOTrainer):
             old_logps_bt=logps.detach() if old is None else old,
             entropies_bt=entropies,
             mask_bt=mask,
-            off_policy_b=inputs.get("outside", torch.zeros(len(mask), dtype=torch.bool, device=mask.device)),
+            off_policy_b=inputs.get("off_policy", torch.zeros(len(mask), dtype=torch.bool, device=mask.device)),
             token_mean=lambda loss_bt: self._token_mean(loss_bt, mask, inputs),
             gather=self._gather_all,
         )
 
     def _token_mean(self, loss_bt: torch.Tensor, mask_bt: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-        """As `_compute_loss` reduces its own per-token loss, for every loss_type."""
+        """Average as `_compute_loss` does for each `loss_type`."""
         accumulated = self.current_gradient_accumulation_steps
         masked_bt = loss_bt * mask_bt
         if self.loss_type in ("grpo", "sapo"):
@@ -291,7 +292,7 @@ class ExploringTrainer(GRPOTrainer):
     def _any_overrides(self, *hooks: str) -> bool:
         return any(overrides(explorer, hook) for explorer in self.explorers for hook in hooks)
 
-    # Checkpoints: the explorers' state goes in first, because the Trainer's own state, written last, says "whole"
+    # Checkpoints: explorers save first, because the Trainer's state, written last, marks a checkpoint as complete
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = checkpoint_folder(self, trial)
@@ -314,9 +315,9 @@ class ExploringTrainer(GRPOTrainer):
             self._resumed_from = None
 
     def _issue_warnings_after_load(self, loaded: Any) -> None:
-        """The files of some models, vision-language ones among them, name the weights otherwise than the model does.
+        """Some models, such as vision-language ones, name their weights differently in files than in memory.
 
-        The Trainer then warns that all keys are missing, and would continue with the weights of step 0.
+        The Trainer then only warns that all keys are missing, and would continue with the weights of step 0.
         """
         if self._resumed_from is None:
             super()._issue_warnings_after_load(loaded)
@@ -326,7 +327,7 @@ class ExploringTrainer(GRPOTrainer):
             stored, info = load(self._resumed_from, dtype=torch.float32, output_loading_info=True)
             if lacking := sorted(info["missing_keys"]):
                 raise ConfigError(
-                    f"{self._resumed_from} lacks {len(lacking)} weights of this model ({', '.join(lacking[:3])}): "
+                    f"{self._resumed_from} is missing {len(lacking)} weights of this model ({', '.join(lacking[:3])}): "
                     "resume from another checkpoint"
                 )
             self.model.load_state_dict(stored.state_dict())
@@ -342,8 +343,8 @@ class ExploringTrainer(GRPOTrainer):
             explorer.load(checkpoint)
         except FileNotFoundError as error:
             raise ConfigError(
-                f"{checkpoint} was written without the explorer {type(explorer).__name__}, which keeps a state: it "
-                "cannot join a run that is under way; leave it out, or choose another --output_dir"
+                f"{checkpoint} has no state of the explorer {type(explorer).__name__}, so it cannot be added to this "
+                "run: leave it out, or choose another --output_dir"
             ) from error
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
@@ -354,7 +355,7 @@ class ExploringTrainer(GRPOTrainer):
         try:
             name_base(folder, name)
             add_support(folder, self.verifier.task.name, name)
-        except Exception as error:  # a card must not end a night of training
+        except Exception as error:  # a model card must not end a run
             print(f"offleash: WARNING: the model card has no support table: {error!r}", flush=True)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
@@ -364,30 +365,32 @@ class ExploringTrainer(GRPOTrainer):
 
 
 def _copy(rollouts: Rollouts) -> Rollouts:
-    """For one hook: if it changes rewards in place, the true ones stay what they are."""
+    """For one hook, which may change rewards in place."""
     return replace(rollouts, rewards_pg=rollouts.rewards_pg.clone())
 
 
-def _require_shape(explorer: Explorer, hook: str, value: Any, shape: torch.Size) -> None:
+def _check_shape(explorer: Explorer, hook: str, value: Any, shape: torch.Size) -> None:
     if not torch.is_tensor(value) or value.shape != shape:
-        got = f"one of shape {tuple(value.shape)}" if torch.is_tensor(value) else repr(value)
+        got = f"shape {tuple(value.shape)}" if torch.is_tensor(value) else repr(value)
         raise ConfigError(
             f"explorer {type(explorer).__name__}: {hook} must return a tensor of shape {tuple(shape)}, got {got}"
         )
 
 
-def _require_equal_where_all_right(explorer: Explorer, rewards_pg: torch.Tensor, advantages_pg: torch.Tensor) -> None:
+def _check_equal_where_all_correct(explorer: Explorer, rewards_pg: torch.Tensor, advantages_pg: torch.Tensor) -> None:
     failed_pg = rewards_pg.isnan()
     highest_p1 = advantages_pg.masked_fill(failed_pg, -torch.inf).amax(1, keepdim=True)
     lowest_p1 = advantages_pg.masked_fill(failed_pg, torch.inf).amin(1, keepdim=True)
     if (all_correct(rewards_pg) & (highest_p1 - lowest_p1 > 1e-6)).any():
         raise ConfigError(
-            f"explorer {type(explorer).__name__}: advantages must be the same for all rollouts of a group that is all "
-            "right (offleash.train.explorers.all_correct finds such groups)"
+            f"explorer {type(explorer).__name__}: advantages must be equal for all rollouts of a group that is all "
+            "correct (offleash.train.explorers.all_correct finds such groups)"
         )
 
 
 class AfterStep(TrainerCallback):
+    """Calls the explorers' `after_step`, and logs their metrics."""
+
     def __init__(self, trainer: ExploringTrainer) -> None:
         self.trainer = trainer
 
@@ -398,8 +401,8 @@ class AfterStep(TrainerCallback):
                 train_metrics(self.trainer)[OWN.fill(name=name).key].append(value)
 
 
-def normalised(rewards_pg: torch.Tensor, scale: str) -> torch.Tensor:
-    """TRL's advantages: reward less the group's mean, over the group's (or batch's) standard deviation + 1e-4."""
+def normalized(rewards_pg: torch.Tensor, scale: str) -> torch.Tensor:
+    """TRL's advantages: reward minus the group's mean, over the group's (or batch's) standard deviation + 1e-4."""
     centred_pg = rewards_pg - rewards_pg.nanmean(1, keepdim=True)
     if scale == "none":
         return centred_pg.nan_to_num()

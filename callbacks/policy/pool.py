@@ -1,15 +1,13 @@
-"""Filling a pool through the trainer: open it, draw the rounds it lacks, verify them, append them.
+"""Filling a pool through the trainer: open it, sample the rounds that are missing, verify and append them.
 
-The monitor's pools on probe problems and the explorers' base pools on training problems are filled the same way, and a
-base pool is found again by its fingerprint: by a later run, another variant, another seed.
+The monitor's pools on probe problems and the explorers' base pools on training problems are filled the same way. A base
+pool is identified by its fingerprint, so that later runs, other variants and other seeds reuse it.
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -18,12 +16,14 @@ from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import model_id
+from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import commit_hash
 from offleash.eval.errors import MonitorError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.problem import Task
+from offleash.eval.problem import Problem, Task, Verdict
 from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.verify.health import Failures
 
@@ -36,7 +36,7 @@ def as_trained(
     top_p: float | None = None,
     max_new_tokens: int | None = None,
 ) -> Sampling:
-    """The settings of the training rollouts, but for what is given."""
+    """The sampling settings of the training rollouts, except for the given ones."""
     return Sampling(
         temperature=trainer.temperature if temperature is None else temperature,
         top_p=trainer.top_p if top_p is None else top_p,
@@ -50,7 +50,7 @@ def as_trained(
 class PolicyPool:
     """Draws `k` samples of each of the task's problems, in the given rounds, from the policy or from the base.
 
-    The two `fill`s are collective: call them on every rank.
+    `fill` and `fill_base` are collective: call them on every rank.
     """
 
     def __init__(
@@ -69,24 +69,22 @@ class PolicyPool:
         self.failures = Failures()
 
     def fill(self, path: Path, spec: PoolSpec | None, seed: int) -> Pool | None:
-        """Draw from the policy what the pool still lacks; the pool on the main process, None elsewhere."""
+        """Sample from the policy what the pool is missing; returns the pool on the main process, None elsewhere."""
         pool = self.ranks.on_main(lambda: self._open(path, spec))
-        self._draw(pool, self._lacking(pool), seed, path.name, from_base=False)
+        self._draw(pool, self._missing(pool), seed, path.name, from_base=False)
         return pool
 
     def fill_base(self, folder: Path, spec: PoolSpec | None, seed: int, *, step: int) -> Pool | None:
-        """The base's pool, found or drawn: from the policy at step 0, from the frozen base later."""
+        """The base's pool, reused or sampled: from the policy at step 0, from the frozen base later."""
         pool = self.ranks.on_main(lambda: self._open(folder / self.base_name(spec), spec))
-        rounds = self._lacking(pool)
+        rounds = self._missing(pool)
         if pool is not None:
-            print(
-                f"offleash: base pool {pool.path}: {'drawing it' if rounds else 'found, no sample to draw'}", flush=True
-            )
+            print(f"offleash: base pool {pool.path}: {'sampling' if rounds else 'complete, reused'}", flush=True)
         self._draw(pool, rounds, seed, "base", from_base=step > 0)
         return pool
 
     def spec(self, seed: int, model: str, revision: str, weights: str) -> PoolSpec:
-        """What a pool of these draws is."""
+        """The spec of a pool of these samples."""
         trainer = self.trainer
         generation = trainer.args.generation_kwargs or {}
         return PoolSpec(
@@ -106,29 +104,29 @@ class PolicyPool:
             plan=Plan(scored_at_temperature=float(trainer.temperature)),
             engine="trl-vllm" if trainer.use_vllm else "trl-transformers",
             dtype=str(trainer.model.dtype).removeprefix("torch."),
-            versions=_versions(),
+            versions=library_versions(LIBRARIES),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
     def base_spec(self, seed: int) -> PoolSpec:
-        """What the base's pool is."""
+        """The spec of the base's pool."""
         return self.spec(seed, **self._source())
 
     def base_name(self, spec: PoolSpec | None) -> str:
-        """The folder under which a base pool is found again."""
+        """The folder of a base pool, by its fingerprint."""
         assert spec is not None
         return f"{self.task.name}-{spec.fingerprint()[:16]}"
 
     def _source(self) -> dict[str, str]:
-        """Where the policy came from, which is what the base is."""
+        """Where the policy was loaded from, which is the base."""
         source = model_id(self.trainer.model)
         if Path(source).is_dir():
             return {"model": source, "revision": "", "weights": weights_fingerprint(Path(source))}
         commit = commit_hash(self.trainer.model.config)
         if not source or not commit:
             raise MonitorError(
-                f"cannot tell which weights the base has (model {source!r}): its pool could not be found again. "
-                "Load the model from a folder or from the hub, not from an object built in memory"
+                f"cannot identify the weights of the base (model {source!r}), so its pool could not be reused: load "
+                "the model from a folder or from the hub, not from an object built in memory"
             )
         return {"model": source, "revision": commit, "weights": f"hub:{source}@{commit}"}
 
@@ -137,7 +135,7 @@ class PolicyPool:
         answers = [self.task.correct_answers(problem) for problem in self.task.problems]
         return Pool.open_or_create(path, spec, self.task.problems, answers)
 
-    def _lacking(self, pool: Pool | None) -> list[Round]:
+    def _missing(self, pool: Pool | None) -> list[Round]:
         return self.ranks.from_main(lambda: self._missing_rounds(pool))
 
     def _missing_rounds(self, pool: Pool | None) -> list[Round]:
@@ -159,26 +157,20 @@ class PolicyPool:
         verdicts = self.task.verify(problems, [d.completion for d in draws], [d.truncated for d in draws])
         self.failures.add(verdicts)
         self.failures.check()
-        pool.append(
-            {
-                "problem_id": [problem.id for problem in problems],
-                "index": [draw.index for draw in draws],
-                "answer": [verdict.answer for verdict in verdicts],
-                "correct": [verdict.correct for verdict in verdicts],
-                "status": [verdict.status for verdict in verdicts],
-                "extracted_by": [verdict.extracted_by for verdict in verdicts],
-                "tokens": [draw.tokens for draw in draws],
-                "logprob": [draw.logprob for draw in draws],
-                "base_logprob": [draw.base_logprob for draw in draws],
-                "entropy": [draw.entropy for draw in draws],
-                "completion": [draw.completion for draw in draws],
-            }
-        )
+        pool.append([_sample(*row) for row in zip(problems, draws, verdicts, strict=True)])
 
 
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+def _sample(problem: Problem, draw: Draw, verdict: Verdict) -> Sample:
+    return Sample(
+        problem_id=problem.id,
+        index=draw.index,
+        answer=verdict.answer,
+        correct=verdict.correct,
+        status=verdict.status,
+        extracted_by=verdict.extracted_by,
+        tokens=draw.tokens,
+        logprob=draw.logprob,
+        base_logprob=draw.base_logprob,
+        entropy=draw.entropy,
+        completion=draw.completion,
+    )

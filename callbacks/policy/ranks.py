@@ -1,6 +1,6 @@
-"""What one rank does for all: main-process work whose outcome, good or bad, every rank learns.
+"""Work of the main process whose outcome, a result or an error, every rank learns.
 
-An error on one rank only would leave the others waiting in their next collective for ever.
+An error on one rank only would leave the others waiting forever in their next collective.
 """
 
 from collections.abc import Callable

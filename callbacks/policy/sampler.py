@@ -1,9 +1,10 @@
-"""Samples from the policy (or the base) through the trainer's own generation path, in a pool.
+"""Samples from the policy (or the base) through the trainer's own generation path.
 
 The same code serves transformers, colocated and served vLLM, one process or many, ZeRO-3 included: every rank makes the
-same calls with the same number of whole prompts, padding is dropped, results are gathered (read against trl 1.16).
+same calls with the same number of prompts, padding is dropped, results are gathered. Training is not affected: random
+state, sampling settings and train mode are restored.
 
-Draws come in rounds. A round holds the same block of indices for many problems and has a seed of its own, so a round
+Samples are drawn in rounds. A round holds a block of sample indices for many problems and has its own seed, so a round
 that was lost can be drawn again, alone, and gives the same samples.
 """
 
@@ -35,7 +36,7 @@ from offleash.eval.problem import Problem
 from offleash.eval.sampling import Sampling, round_seed
 
 PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
-"""Of what a processor returns for each token of a prompt."""
+"""Fields of a processor's output that have one value per token."""
 
 
 class Block(NamedTuple):
@@ -69,7 +70,7 @@ class Draw:
 def plan_rounds(problems: int, k: int, score_k: int, batch: int) -> list[Round]:
     """Split k draws of each problem into rounds of at most `batch` sequences over all ranks.
 
-    The block size divides k and is at most score_k; the scored draws have rounds of their own.
+    The block size divides k and is at most score_k; scored and unscored draws are in separate rounds.
     """
     limit = min(k, score_k, batch)
     size = max(d for d in range(1, limit + 1) if k % d == 0)
@@ -94,7 +95,7 @@ class TrainerSampler:
         self.base = frozen_base(trainer)
         self.kl_to_base = kl_to_base
         self.prompts = [problem.prompt for problem in problems]
-        self.pictured = any(map(has_images, problems))
+        self.with_images = any(map(has_images, problems))
         self.prompt_ids = self._prompt_ids()
         tokenizer = text_tokenizer(trainer)
         self.pad_token_id: int = tokenizer.pad_token_id
@@ -102,7 +103,7 @@ class TrainerSampler:
         self.decode = tokenizer.batch_decode
 
     def _prompt_ids(self) -> list[list[int]]:
-        if not self.pictured:
+        if not self.with_images:
             return tokenize_prompts(self.trainer, self.prompts).ids
         # One by one: the pixels of all problems together may not fit.
         return [tokenize_prompts(self.trainer, [with_pictures(prompt)]).ids[0] for prompt in self.prompts]
@@ -112,7 +113,7 @@ class TrainerSampler:
         trainer = self.trainer
         was_training = trainer.model.training
         for round_ in rounds:
-            # Isolated round by round: between two rounds the caller runs with its own random state.
+            # Isolated round by round: between rounds the caller runs with its own random state.
             with isolated_rng(), sampling_as(trainer, self.sampling):
                 set_seed(round_seed(seed, round_.number) + trainer.accelerator.process_index)
                 trainer.model.eval()
@@ -130,7 +131,7 @@ class TrainerSampler:
             yield draws[: sum(block.size for block in round_.blocks)]
 
     def _local_blocks(self, round_: Round) -> list[Block]:
-        """This rank's share, padded with copies of the first block so that every rank has as many."""
+        """This rank's share, padded with copies of the first block so that every rank has the same number."""
         accelerator = self.trainer.accelerator
         share = -(-len(round_.blocks) // accelerator.num_processes)
         padded = [*round_.blocks, *[round_.blocks[0]] * (share * accelerator.num_processes - len(round_.blocks))]
@@ -151,8 +152,8 @@ class TrainerSampler:
         ]
 
     def _shown(self, problems: Sequence[int]) -> tuple[list[Any] | None, dict[str, Any]]:
-        """What TRL's generation takes beside the tokens; vLLM makes pixels of images itself."""
-        if not self.pictured:
+        """What TRL's generation takes in addition to tokens; vLLM preprocesses images itself."""
+        if not self.with_images:
             return None, {}
         if not self.trainer.use_vllm:
             return self._pictures(problems)
@@ -160,7 +161,7 @@ class TrainerSampler:
         return [images[problem] for problem in problems], {}
 
     def _pictures(self, problems: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
-        """Of each problem its images, and of all together what the model takes them as."""
+        """The images of each problem, and the processor's fields for all of them."""
         prompts = {problem: with_pictures(self.prompts[problem]) for problem in set(problems)}
         _, images, fields = tokenize_prompts(self.trainer, [prompts[problem] for problem in problems])
         return images or [], fields
@@ -195,7 +196,7 @@ class TrainerSampler:
     def _logps(
         self, model: Any, inputs: dict[str, torch.Tensor], problems: Sequence[int], batch_size: int
     ) -> tuple[Any, Any]:
-        if not self.pictured:
+        if not self.with_images:
             return self._logps_of(model, inputs, batch_size)
         parts = []
         for start in range(0, len(problems), batch_size):
@@ -212,7 +213,7 @@ class TrainerSampler:
         return token_logps(self.trainer, model, *rows, batch_size=batch_size, entropies=True, **pixels)
 
     def _pixels(self, problems: Sequence[int], rows: dict[str, torch.Tensor]) -> dict[str, Any]:
-        """What scoring takes beside the tokens of rows that are scored in one piece."""
+        """What scoring takes in addition to the tokens of rows that are scored at once."""
         images, fields = self._pictures(problems)
         width, new = rows["input_ids"].size(1), rows["mask"].size(1)
         made = {}
@@ -222,7 +223,7 @@ class TrainerSampler:
             else:
                 made[name] = torch.as_tensor(np.array(values))
         made = to_device(self.trainer, made)
-        # In one piece: TRL would cut between sequences, and need not know where.
+        # As one chunk: TRL need not know where to split the pixels between sequences.
         tiles = [len(made["pixel_values"]), *[0] * (len(problems) - 1)]
         return {**made, "num_images": [len(shown) for shown in images], "num_tiles": tiles}
 

@@ -5,7 +5,7 @@ seed: repeated, alone or among others, it gives the same samples, as far as the 
 the rest of the batch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -71,10 +71,10 @@ LIBRARIES = ("offleash", "torch", "transformers", "tokenizers", "vllm", "vllm-cp
 """Libraries that can change samples or scores: their versions are recorded with them."""
 
 
-def library_versions() -> Mapping[str, str]:
+def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
     """The versions of those that are installed."""
     found = {}
-    for name in LIBRARIES:
+    for name in names:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

@@ -103,7 +103,7 @@ def test_a_second_run_draws_no_base_sample_and_another_model_is_not_mistaken_for
     second.train()
     assert reused.base_pool.path == monitor.base_pool.path
     assert {p: p.stat().st_mtime_ns for p in monitor.base_pool.path.glob("samples-*")} == parts
-    assert "found, no sample to draw" in capsys.readouterr().out
+    assert "complete, reused" in capsys.readouterr().out
 
     changed = tmp_path / "changed"
     shutil.copytree(lab_base, changed)

@@ -35,7 +35,7 @@ FILLS: dict[str, float] = {
     "completion_mask": 0,
     "tool_mask": 0,
     "advantages": 0,
-    "outside": 0,
+    "off_policy": 0,
     "old_per_token_logps": 0,
     "ref_per_token_logps": 0,
     "sampling_per_token_logps": 0,

@@ -1,8 +1,8 @@
-"""vLLM inside the trainer's process, on a CPU: an engine that takes new weights and keeps the model's precision.
+"""Colocated vLLM on a CPU: an engine that accepts new weights and keeps the model's precision.
 
-vLLM's CPU layers pack their weights once and drop the originals, so that none could be loaded later; TRL has no key for
-the engine's dtype, without which vLLM halves a float32 model's; and the share of memory that vLLM is given counts all
-that the trainer already holds. On GPUs nothing is touched. Read against vLLM 0.31 and trl 1.16.
+vLLM's CPU layers pack their weights once and drop the originals, so that no others could be loaded later. TRL has no
+key for the engine's dtype, without which vLLM casts a float32 model to half precision. And vLLM's share of memory
+includes what the trainer already holds. On GPUs nothing is changed. Read against vLLM 0.31 and trl 1.16.
 """
 
 import psutil
@@ -14,7 +14,7 @@ from offleash.eval.engines.vllm_seam import import_vllm, keep_cpu_weights, on_cp
 
 
 def prepare_vllm(training: GRPOConfig, model: str) -> None:
-    """Call it before the trainer is built: its engine will be one that a CPU can train with."""
+    """Call it before the trainer is built, so that on a CPU its engine can be trained with."""
     if not training.use_vllm:
         return
     import_vllm("use_vllm")

@@ -36,7 +36,7 @@ def test_another_seed_and_another_variant_draw_nothing(make_trainer, tmp_path, c
     before = parts(pool)
     for name, explorer in (("seed", Anchor(kind="nll", **SMALL)), ("variant", Seeding(**SMALL))):
         make_trainer(name, [explorer], max_steps=1, seed=9).train()
-        assert "found, no sample to draw" in capsys.readouterr().out
+        assert "complete, reused" in capsys.readouterr().out
     assert parts(the_pool(tmp_path)) == before
 
 

@@ -12,7 +12,7 @@ from offleash.train.explorers.base import Explorer
 from offleash.train.explorers.checks import check_chain, no_op_settings, updates_per_rollout
 from offleash.train.grpo import build_trainer
 from offleash.train.recipe.config import parse_recipe
-from offleash.train.trainer import ExploringTrainer, normalised
+from offleash.train.trainer import ExploringTrainer, normalized
 
 
 class Bonus(Explorer):
@@ -59,7 +59,7 @@ def advantages(rollouts):
         trainer = ExploringTrainer.__new__(ExploringTrainer)
         trainer.explorers, trainer.scale_rewards = explorers, "group"
         trainer._metrics = {"train": {"explorer/reward_shaped": []}}
-        stock_pg = normalised(batch.rewards_pg, "group")
+        stock_pg = normalized(batch.rewards_pg, "group")
         kept_pg = stock_pg.clone()
         shaped_pg = trainer._advantages(batch, stock_pg)
         assert torch.equal(batch.rewards_pg.nan_to_num(-1), before_pg.nan_to_num(-1))
@@ -94,7 +94,7 @@ def test_advantages_are_shaped_after_rewards_whatever_the_order(names, advantage
 
 def test_changes_of_the_reward_add_up_and_are_normalised_once(advantages) -> None:
     shaped, logged = advantages([Bonus(0.5), Bonus(0.25)], "1100", "0000")
-    assert torch.allclose(shaped, normalised(torch.tensor([[1.75, 1, 0, 0], [0.75, 0, 0, 0]]), "group"))
+    assert torch.allclose(shaped, normalized(torch.tensor([[1.75, 1, 0, 0], [0.75, 0, 0, 0]]), "group"))
     assert logged["explorer/reward_shaped"] == [pytest.approx(3.5 / 8)]
 
 
@@ -113,7 +113,7 @@ class AddInPlace(Explorer):
 
 def test_advantages_changed_in_place_leave_what_they_are_compared_with_alone(advantages) -> None:
     shaped, _ = advantages([AddInPlace()], "1100", "1111")
-    assert torch.allclose(shaped, normalised(torch.tensor([[1.0, 1, 0, 0], [1, 1, 1, 1]]), "group") + 1)
+    assert torch.allclose(shaped, normalized(torch.tensor([[1.0, 1, 0, 0], [1, 1, 1, 1]]), "group") + 1)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_a_wrong_shape_of_a_batch_is_refused_by_the_hooks_name(hook: str, value:
 @pytest.mark.parametrize(
     ("hook", "value", "error"),
     [
-        ("token_advantages", torch.zeros(32, 1), r"shape \(32, \d+\), got one of shape \(32, 1\)"),
-        ("extra_loss", torch.zeros(1), r"shape \(\), got one of shape \(1,\)"),
+        ("token_advantages", torch.zeros(32, 1), r"shape \(32, \d+\), got shape \(32, 1\)"),
+        ("extra_loss", torch.zeros(1), r"shape \(\), got shape \(1,\)"),
         ("traces", [None], "for each of 8 problems, got 1"),
     ],
 )

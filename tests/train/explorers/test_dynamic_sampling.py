@@ -67,7 +67,7 @@ def test_batches_of_different_lengths_are_joined_around_the_end_of_the_prompt() 
         "advantages": torch.tensor([0.5, -0.5]),
         "old_per_token_logps": torch.tensor([[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0]]),
         "importance_sampling_ratio": torch.tensor([[1.5], [0.5]]),
-        "outside": torch.tensor([False, True]),
+        "off_policy": torch.tensor([False, True]),
         "num_items_in_batch": torch.tensor(4),
     }
     short = {key: value[:, :1] if value.dim() == 2 else value for key, value in long.items()}
@@ -79,7 +79,7 @@ def test_batches_of_different_lengths_are_joined_around_the_end_of_the_prompt() 
     assert both["old_per_token_logps"].tolist() == [[-4, 0, 0], [-1, -2, -3], [-4, 0, 0]]
     assert both["importance_sampling_ratio"].tolist() == [[0.5], [1.5], [0.5]]  # one for a sequence stays one
     assert both["advantages"].tolist() == [-0.5, 0.5, -0.5]
-    assert both["outside"].tolist() == [True, False, True]
+    assert both["off_policy"].tolist() == [True, False, True]
     assert "num_items_in_batch" not in both
 
 

@@ -8,7 +8,7 @@ import torch
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import EXPLORERS, find_explorer, load_explorers
 from offleash.train.explorers.base import Explorer
-from offleash.train.trainer import normalised
+from offleash.train.trainer import normalized
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_our_normalisation_is_trls(scale: str, make_trainer) -> None:
 
     make_trainer("run", [Watch()], scale_rewards=scale, max_steps=2).train()
     for rewards_pg, advantages_pg in seen:
-        assert torch.allclose(normalised(rewards_pg, scale), advantages_pg, atol=1e-6)
+        assert torch.allclose(normalized(rewards_pg, scale), advantages_pg, atol=1e-6)
         assert rewards_pg.std() > 0
 
 
