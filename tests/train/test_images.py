@@ -329,17 +329,10 @@ def test_served_weights_are_compared_on_the_text_of_such_prompts(llava, recipe) 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-<<<<<<< HEAD
         ({"train_args": {"mixed": True}}, r"21 of 22 training and probe prompts"),
         ({"train_args": {"broken": True}}, r"problem 'train-0' of task 'shades': .*image"),
         ({"explorer": "dynamic_sampling"}, r"explorer DynamicSampling"),
         ({"explorer": "anchor"}, r"explorer Anchor"),
-=======
-        ({"train_args": {"mixed": True}}, r"21 of 22 .* prompts"),
-        ({"train_args": {"broken": True}}, r"problem 'train-0' of task 'shades': .* cannot be read"),
-        ({"explorer": "dynamic_sampling"}, "DynamicSampling"),
-        ({"explorer": "anchor"}, "Anchor"),
->>>>>>> 114e5dc (callbacks/policy and the trainer in plain words; pools are appended as samples; off_policy, check_ and normalized throughout)
     ],
 )
 def test_what_does_not_go_with_images_is_refused(llava, recipe, values, message) -> None:
@@ -348,11 +341,7 @@ def test_what_does_not_go_with_images_is_refused(llava, recipe, values, message)
 
 
 def test_a_model_of_text_is_refused(lab_base, recipe) -> None:
-<<<<<<< HEAD
     with pytest.raises(ConfigError, match=r"images.*recipes/lab/base"):
-=======
-    with pytest.raises(ConfigError, match="vision-language"):
->>>>>>> 114e5dc (callbacks/policy and the trainer in plain words; pools are appended as samples; off_policy, check_ and normalized throughout)
         build_trainer(recipe(lab_base))
 
 
