@@ -1,8 +1,8 @@
-"""SupportGuard: stop a run, or mark its best checkpoint, on a rule over the monitored metrics.
+"""SupportGuard: stop a run, or keep its best checkpoint, by a rule about the monitored metrics.
 
 Two kinds of rule:  `srr < 0.9`  stops the run (and saves a checkpoint) the first time it holds;
-                    `best sds`   saves a checkpoint at each new highest value and keeps it from being rotated away.
-A bare name means the unit level of support (`srr` is `support/unit/...`); any monitored tag can be written in full.
+                    `best sds`   saves a checkpoint at each new highest value and protects it from rotation.
+A bare name means support of units (`srr` is the SRR of units); any other monitored tag is written in full.
 """
 
 import json
@@ -28,7 +28,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 SHORT = {name: getattr(UNIT, name).tag for name in (*METRICS, *CELLS)}
-"""Names of the unit level that need no group before them."""
+"""Short names of rules -> tags of the unit level."""
 BEST = "best.json"
 STOPPED = "stopped.json"
 
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
     bound: float = math.nan
 
     def holds(self, metrics: Mapping[str, float]) -> bool:
-        """Whether a stopping rule fires; an undefined number (NaN) fires nothing."""
+        """Whether a stopping rule fires; it never does on an undefined number (NaN)."""
         return OPERATORS[self.compare](metrics[self.tag], self.bound)
 
 
@@ -54,7 +54,7 @@ def parse_rule(text: str) -> Rule:
             return Rule(text.strip(), _tag(match[1]), match[2], float(match[3]))
         except ValueError:
             pass
-    raise ConfigError(f"cannot read the guard {text!r}: write 'srr < 0.9' to stop, or 'best sds' to mark a checkpoint")
+    raise ConfigError(f"cannot parse the guard {text!r}: write 'srr < 0.9' to stop, or 'best sds' to keep a checkpoint")
 
 
 def _tag(name: str) -> str:
@@ -62,18 +62,47 @@ def _tag(name: str) -> str:
 
 
 class SupportGuard(TrainerCallback):
-    """Add it after the SupportCallback it watches.
+    """Stop training, or keep the best checkpoint, by rules about what a SupportCallback measures. Add it after that.
 
     Args:
         monitor: the SupportCallback whose metrics the rules are about.
-        rules: one rule or several, see the module's docstring.
+        rules: one or several of `TAG < NUMBER` (also <=, >, >=), which stops the run, and `best TAG`, which keeps the
+            checkpoint with the highest value. Short names such as `srr`, `nscr` mean support of units.
+
+    Example:
+        >>> from importlib.resources import files
+        >>> from datasets import Dataset
+        >>> from trl import GRPOConfig, GRPOTrainer
+        >>> from offleash.callbacks import SupportCallback, SupportGuard
+        >>> from offleash.eval import load_task
+        >>> task = load_task("countdown", split="train", n=16)
+        >>> trainer = GRPOTrainer(
+        ...     model=str(files("offleash.recipes") / "lab" / "base"),
+        ...     reward_funcs=lambda completions, **columns: [float("=" in text) for text in completions],
+        ...     train_dataset=Dataset.from_list([{"prompt": problem.prompt} for problem in task.problems]),
+        ...     args=GRPOConfig(
+        ...         output_dir="runs/example", max_steps=4, num_generations=4, per_device_train_batch_size=8,
+        ...         max_completion_length=20, report_to="none", use_cpu=True, bf16=False, disable_tqdm=True,
+        ...     ),
+        ... )
+        >>> monitor = SupportCallback(trainer, load_task("countdown", split="probe", n=4), k=4, every=1)
+        >>> guard = SupportGuard(monitor, "pass_at_k/1 >= 0")  # always true: stops at the first measured step
+        >>> trainer.add_callback(monitor)
+        >>> trainer.add_callback(guard)
+        >>> result = trainer.train()  # doctest: +ELLIPSIS
+        offleash: base pool ...
+        offleash: guard: stopped at step 1: ...
+        >>> trainer.state.global_step
+        1
     """
 
     def __init__(self, monitor: SupportCallback, rules: str | Iterable[str]) -> None:
         self.monitor = monitor
         self.rules = [parse_rule(rule) for rule in ([rules] if isinstance(rules, str) else rules)]
         if sum(rule.compare == "best" for rule in self.rules) > 1:
-            raise ConfigError("only one 'best' rule can be kept: the Trainer protects one checkpoint from rotation")
+            raise ConfigError(
+                "only one 'best' rule is possible: the Trainer protects a single checkpoint from rotation"
+            )
         self.said: list[str] = []
 
     def on_train_begin(
@@ -101,12 +130,12 @@ class SupportGuard(TrainerCallback):
                 self._record(STOPPED, rule, metrics[rule.tag], args, state)
                 self._say(
                     f"stopped at step {state.global_step}: {rule.tag} is {metrics[rule.tag]:.4g}, "
-                    f"and the rule is {rule.text!r}. A checkpoint is saved",
+                    f"and the rule is {rule.text!r}. A checkpoint will be saved",
                     state,
                 )
 
     def _mark_best(self, rule: Rule, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
-        """The history holds every measured step, also those before a resume, so the best is always known."""
+        """The history has every measured step, also those before a resume, so the best is always known."""
         values = {
             step: metrics[rule.tag]
             for step, metrics in self.monitor.history.items()
@@ -118,7 +147,7 @@ class SupportGuard(TrainerCallback):
         control.should_save = True
         assert args.output_dir is not None
         checkpoint = Path(args.output_dir) / f"checkpoint-{step}"
-        # The Trainer never rotates this one away, and `best_global_step` lets it find the folder once it is saved.
+        # The Trainer protects this one from rotation, and `best_global_step` lets it find the folder once it is saved.
         state.best_model_checkpoint, state.best_global_step, state.best_metric = str(checkpoint), step, values[step]
         self._record(BEST, rule, values[step], args, state)
         self._say(f"best {rule.tag} so far is {values[step]:.4g} at step {step}: {checkpoint.name} is kept", state)

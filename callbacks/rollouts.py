@@ -1,6 +1,6 @@
-"""RolloutCallback: what the training rollouts themselves show for free, group by group.
+"""RolloutCallback: what the training rollouts show without further sampling, group by group.
 
-Nothing is sampled: TRL keeps the last rollouts of all ranks for its completion log.
+TRL keeps the latest rollouts of all ranks for its completion log.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from offleash.eval.stats.entropy import answer_entropy
 
 
 class Rollout(NamedTuple):
-    """One training rollout: its answer class and whether it is right."""
+    """One training rollout: its answer class and whether it is correct."""
 
     answer: str | None
     correct: bool
@@ -28,7 +28,7 @@ class Rollout(NamedTuple):
 def group_metrics(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:
     """Means over groups (the rollouts of one prompt). A group that is all correct or all wrong has no gradient."""
     if not groups or not all(groups):
-        raise ValueError("group_metrics needs at least one group, and no empty one")
+        raise ValueError("group_metrics needs at least one group, and no empty groups")
     counts = [np.unique([repr(r.answer) for r in group], return_counts=True)[1] for group in groups]
     accuracy = np.array([np.mean([r.correct for r in group]) for group in groups])
     return {
@@ -41,11 +41,38 @@ def group_metrics(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:
 
 
 class RolloutCallback(TrainerCallback):
-    """Logs `group_metrics` of the newest rollouts whenever the trainer logs: the policy's own, without seeded traces.
+    """Log answer entropy, distinct answers and groups without a gradient, from the latest training rollouts.
+
+    Off-policy traces of an explorer are not counted.
 
     Args:
         trainer: a `trl.GRPOTrainer`, after its construction.
-        task: the training problems; a rollout whose prompt is none of theirs is an error.
+        task: the training problems; a rollout with any other prompt is an error.
+
+    Example:
+        >>> from importlib.resources import files
+        >>> from datasets import Dataset
+        >>> from trl import GRPOConfig, GRPOTrainer
+        >>> from offleash.callbacks import RolloutCallback
+        >>> from offleash.eval import load_task
+        >>> task = load_task("countdown", split="train", n=16)
+        >>> trainer = GRPOTrainer(
+        ...     model=str(files("offleash.recipes") / "lab" / "base"),
+        ...     reward_funcs=lambda completions, **columns: [float("=" in text) for text in completions],
+        ...     train_dataset=Dataset.from_list([{"prompt": problem.prompt} for problem in task.problems]),
+        ...     args=GRPOConfig(
+        ...         output_dir="runs/example", max_steps=1, num_generations=4, per_device_train_batch_size=8,
+        ...         max_completion_length=20, report_to="none", use_cpu=True, bf16=False, disable_tqdm=True,
+        ...         logging_steps=1,
+        ...     ),
+        ... )
+        >>> callback = RolloutCallback(trainer, task)
+        >>> trainer.add_callback(callback)
+        >>> result = trainer.train()  # doctest: +ELLIPSIS
+        {...}
+        >>> sorted(callback.latest)  # doctest: +NORMALIZE_WHITESPACE
+        ['rollouts/all_correct', 'rollouts/all_wrong', 'rollouts/answer_entropy', 'rollouts/distinct_answers',
+         'rollouts/distinct_correct']
     """
 
     def __init__(self, trainer: PolicyTrainer, task: Task) -> None:

@@ -1,14 +1,15 @@
-"""SupportCallback: what the policy reaches on held-out problems, against what the base reached, while it trains.
+"""SupportCallback: during training, compare what the policy reaches on held-out problems with what the base reached.
 
 Before step 1 and every N steps it draws k samples per probe problem through the trainer's own generation path, verifies
-them, keeps them as a pool under the run's folder, and compares that pool with the base's. The base is drawn once: its
-pool is keyed by a fingerprint and found again by later runs, variants and seeds. Training is not changed: with the
-callback and without it the trajectory is the same.
+them, stores them as a pool in the run's folder, and compares that pool with the base's. The base is sampled once: its
+pool is keyed by a fingerprint and reused by later runs, variants and seeds. Training is not affected: the trajectory is
+the same with and without the callback.
 """
 
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,41 @@ class SupportCallback(TrainerCallback):
     Args:
         trainer: a `trl.GRPOTrainer` (or a subclass), after its construction.
         task: the probe problems and their verifier.
-        k: samples per problem at each measurement. A unit that is missed may still have probability 3/k (the floor).
+        k: samples per problem at each measurement. A unit that is missed may still have a probability of up to 3/k.
         every: steps between measurements; step 0 and the last step are always measured.
-        score_k: of the k samples, how many are scored for token entropy and KL to the base.
+        score_k: how many of the k samples are scored for token entropy and KL to the base.
         batch_size: sequences generated at once, per process.
-        seed: of the monitor's samples; the base's pool depends on it, so keep it the same in runs to be compared.
-        temperature, top_p, max_new_tokens: of the monitor's samples; None takes the training value.
-        base_pools: the folder of base pools; None takes `base-pools` beside the run's folder.
-        kl_to_base: measure the KL to the base; needs the base in memory (with `beta > 0` TRL has it there already),
-            and is left out where the monitor samples otherwise than plainly at the training temperature.
+        seed: for the monitor's samples; the base's pool depends on it, so use one seed in runs to be compared.
+        temperature, top_p, max_new_tokens: for the monitor's samples; None means the training value.
+        base_pools: the folder of base pools; None means `base-pools` beside the run's folder.
+        kl_to_base: measure the KL to the base; needs the base in memory (with `beta > 0` TRL already has it), and is
+            skipped unless the monitor samples at the training temperature without truncation.
+
+    Example:
+        >>> from importlib.resources import files
+        >>> from datasets import Dataset
+        >>> from trl import GRPOConfig, GRPOTrainer
+        >>> from offleash.callbacks import SupportCallback
+        >>> from offleash.eval import load_task
+        >>> task = load_task("countdown", split="train", n=16)
+        >>> trainer = GRPOTrainer(
+        ...     model=str(files("offleash.recipes") / "lab" / "base"),
+        ...     reward_funcs=lambda completions, **columns: [float("=" in text) for text in completions],
+        ...     train_dataset=Dataset.from_list([{"prompt": problem.prompt} for problem in task.problems]),
+        ...     args=GRPOConfig(
+        ...         output_dir="runs/example", max_steps=1, num_generations=4, per_device_train_batch_size=8,
+        ...         max_completion_length=20, report_to="none", use_cpu=True, bf16=False, disable_tqdm=True,
+        ...     ),
+        ... )
+        >>> monitor = SupportCallback(trainer, load_task("countdown", split="probe", n=4), k=4, every=1)
+        >>> trainer.add_callback(monitor)
+        >>> result = trainer.train()  # doctest: +ELLIPSIS
+        offleash: base pool ...
+        Details:  tensorboard --logdir runs/example
+        >>> sorted(monitor.history)
+        [0, 1]
+        >>> round(monitor.latest["support/detection_limit"], 2)
+        0.75
     """
 
     def __init__(
@@ -80,7 +107,7 @@ class SupportCallback(TrainerCallback):
             k=k,
             sampling=self.sampling,
             rounds=plan_rounds(len(task.problems), k, score_k, batch_size * trainer.accelerator.num_processes),
-            # Scores are at the training temperature: over samples of another distribution a log-ratio's mean is no KL.
+            # Scores are at the training temperature: over other samples the mean log-ratio is not a KL.
             kl_to_base=kl_to_base and self._scored_as_sampled(),
         )
         self.ranks = Ranks(trainer.accelerator)
@@ -95,7 +122,7 @@ class SupportCallback(TrainerCallback):
     def _scored_as_sampled(self) -> bool:
         return self.sampling.untruncated and self.sampling.temperature == self.trainer.temperature
 
-    # What the Trainer calls
+    # Events of the Trainer
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -114,7 +141,7 @@ class SupportCallback(TrainerCallback):
         try:
             self.measure(state.global_step, last=last)
         except (EngineError, VerifyError):
-            raise  # numbers from a broken verifier or other weights are worse than no run
+            raise  # numbers from a broken verifier or from other weights are worse than no run
         except (OffleashError, OSError) as error:
             self.trainer.accelerator.print(f"offleash: WARNING: step {state.global_step} was not measured: {error}")
 
@@ -160,18 +187,12 @@ class SupportCallback(TrainerCallback):
         }
 
     def _report(self, step: int, pool: Pool, last: bool) -> None:
-        """Save and log, on the main process. A failure here is printed and does not stop the run."""
-        metrics, is_first = self.history[step], step == min(self.history)
-        constants = () if is_first else [metric.tag for metric in tags.ONCE]
-        try:
-            write_record(self.folder, self._record())
-            self.trackers.scalars({tag: value for tag, value in metrics.items() if tag not in constants}, step)
-            if is_first or last:
-                self.log_base(step)
-            if (writer := self.trackers.tensorboard) is not None:
-                self._draw_page(writer, step, pool)
-        except Exception as error:  # a full disk or a lost tracker must not end a night of training
-            print(f"offleash: WARNING: step {step} was measured but could not be reported: {error!r}", flush=True)
+        """Save and log, on the main process."""
+        metrics = self.history[step]
+        self._attempt(step, lambda: write_record(self.folder, self._record()))
+        self._attempt(step, lambda: self._log(step, pool))
+        if last or step == min(self.history):
+            self.log_base(step)
         tqdm.write(
             f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
             f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
@@ -180,13 +201,26 @@ class SupportCallback(TrainerCallback):
         )
 
     def log_base(self, step: int) -> None:
-        """The base's values: constants, logged at the first and the last measured step, so that charts show a line."""
+        """Log the base's values: constants, at the first and last measured step, since a chart's line needs two points."""
         if step not in self._base_logged:
             self._base_logged.add(step)
             found = sampled(self.k, self.trainer.temperature)
-            self.trackers.scalars({m.base: self.base_metrics[m.tag] for m in found if m.base}, step)
+            base = {metric.base: self.base_metrics[metric.tag] for metric in found if metric.base}
+            self._attempt(step, lambda: self.trackers.scalars(base, step))
 
-    def _draw_page(self, writer: Any, step: int, pool: Pool) -> None:
+    def _attempt(self, step: int, work: Callable[[], None]) -> None:
+        """A full disk or a lost tracker must not end a night of training: the error is printed."""
+        try:
+            work()
+        except Exception as error:
+            print(f"offleash: WARNING: step {step} was measured but could not be reported: {error!r}", flush=True)
+
+    def _log(self, step: int, pool: Pool) -> None:
+        metrics = self.history[step]
+        constants = [metric.tag for metric in tags.ONCE if step > min(self.history)]
+        self.trackers.scalars({tag: value for tag, value in metrics.items() if tag not in constants}, step)
+        if (writer := self.trackers.tensorboard) is None:
+            return
         assert self.base_pool is not None
         base, policy = (pass_curve(metrics, self.k) for metrics in (self.base_metrics, self.history[step]))
         writer.add_figure(tags.PASS_AT_K_FIGURE.tag, pass_at_k_figure(base, policy, step), step)
@@ -203,7 +237,7 @@ class SupportCallback(TrainerCallback):
         self.base_metrics = self.ranks.from_main(self._base_metrics)
 
     def _base_spec(self, seed: int) -> PoolSpec:
-        """What the base's pool is; a resumed run must go on with the one it began with."""
+        """The spec of the base's pool; a resumed run must keep the one it started with."""
         spec = self.filler.base_spec(seed)
         record = self.folder / HISTORY
         if self.history and record.exists():
@@ -212,7 +246,7 @@ class SupportCallback(TrainerCallback):
                 raise ConfigError(
                     f"{self.folder} was measured against the base pool {before}, and this resume asks for "
                     f"{wanted}: keep the model, the probe problems, k, seed and sampling settings of "
-                    "the monitor as they were, or start another run"
+                    "the monitor unchanged, or start another run"
                 )
         return spec
 
@@ -221,7 +255,7 @@ class SupportCallback(TrainerCallback):
         return sample_metrics(self.base_pool, self.trainer.temperature)
 
     def _step_spec(self, seed: int, step: int, path: Path) -> PoolSpec:
-        """What a step's pool is; what an earlier attempt at that step left is thrown away."""
+        """The spec of a step's pool; what an earlier attempt at that step left is deleted."""
         if path.exists():
             shutil.rmtree(path)
         return self.filler.spec(seed, model=str(self.folder), revision=f"step {step}", weights="in training")
@@ -229,11 +263,11 @@ class SupportCallback(TrainerCallback):
     # The run's folder
 
     def _remembered(self, step: int) -> dict[int, dict[str, float]]:
-        """The history up to the step that a run starts or resumes from. What lies after it is measured again."""
+        """The history up to the step that a run starts or resumes from; later steps are measured again."""
         pools = sorted((self.folder / "pools").glob("step-*"))
         if pools and not step:
             raise ConfigError(
-                f"{self.folder} holds the samples of an earlier run ({len(pools)} pools), which would be replaced: "
+                f"{self.folder} has the samples of an earlier run ({len(pools)} pools), which would be replaced: "
                 "choose another output_dir, or remove that folder's pools"
             )
         for path in pools:
