@@ -201,7 +201,7 @@ class SupportCallback(TrainerCallback):
         )
 
     def log_base(self, step: int) -> None:
-        """Log the base's values: constants, at the first and last measured step, since a chart's line needs two points."""
+        """Log the base's constants, at the first and the last measured step: a line in a chart needs two points."""
         if step not in self._base_logged:
             self._base_logged.add(step)
             found = sampled(self.k, self.trainer.temperature)

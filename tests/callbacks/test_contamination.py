@@ -36,7 +36,7 @@ QUESTION = "What is 2 + 2?\n\nBox it."
 )
 @pytest.mark.parametrize("probe", [QUESTION, user(QUESTION)])
 def test_a_problem_is_found_under_another_system_message_and_spacing(prompt, probe) -> None:
-    with pytest.raises(ConfigError, match=r"1 of 2 probe problems are among the training problems \(p0\)"):
+    with pytest.raises(ConfigError, match=r"1 of 2 .*\(p0\)"):
         check_dataset_contamination(Dataset.from_list([{"prompt": prompt}]), Probe(probe, user("another")))
 
 

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_rules_are_read(text, tag, compare, bound):
 
 @pytest.mark.parametrize("text", ["", "srr", "srr < ", "srr == 0.9", "best", "best a b", "srr < x", "srr < 1 2"])
 def test_what_is_no_rule_is_refused(text):
-    with pytest.raises(ConfigError, match="cannot read the guard"):
+    with pytest.raises(ConfigError, match=re.escape(repr(text))):
         parse_rule(text)
 
 
@@ -73,12 +74,12 @@ def test_the_stop_is_recorded_for_a_resume(make_trainer, tmp_path):
 
 
 def test_two_best_rules_are_refused(make_trainer):
-    with pytest.raises(ConfigError, match="only one 'best' rule"):
+    with pytest.raises(ConfigError, match="'best'"):
         guarded(make_trainer, ["best sds", "best srr"])
 
 
 def test_a_rule_over_an_unknown_metric_is_refused_before_training(make_trainer):
     trainer, _, _ = guarded(make_trainer, "support/unit/ssr < 0.9")
-    with pytest.raises(ConfigError, match="there is no metric 'support/unit/ssr'"):
+    with pytest.raises(ConfigError, match="'support/unit/ssr'"):
         trainer.train()
     assert trainer.state.global_step == 0

@@ -87,7 +87,7 @@ def test_what_is_not_known_is_nan_and_not_zero(tmp_path):
 
 def test_a_pool_with_a_problem_that_was_never_drawn_has_no_numbers(tmp_path):
     pool = make_pool(tmp_path / "pool", {"p": [("2+2", "ok", 4, -1.0, -3.0, 0.2)]})
-    with pytest.raises(PoolError, match="pool has problems without a sample"):
+    with pytest.raises(PoolError, match=str(pool.path)):
         sample_metrics(pool, temperature=1.0)
 
 
@@ -119,7 +119,7 @@ def test_pools_of_other_problems_cannot_be_compared(pool, tmp_path):
     other = make_pool(
         tmp_path / "other", {"r": [("1", "ok", 1, None, None, None)]}, [Problem("r", "1 = 1:", "1")], [("1",)]
     )
-    with pytest.raises(PoolError, match="different problems"):
+    with pytest.raises(PoolError, match="pools"):
         support_metrics(pool.hits(), other.hits())
 
 

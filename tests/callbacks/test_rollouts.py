@@ -23,7 +23,7 @@ def test_groups_by_hand():
 
 
 def test_no_rollouts_is_an_error_not_a_zero():
-    with pytest.raises(ValueError, match="at least one group"):
+    with pytest.raises(ValueError, match="group_metrics"):
         group_metrics([])
 
 

@@ -205,7 +205,7 @@ def test_numbers_from_a_verifier_that_keeps_failing_stop_the_run(make_trainer, p
 
     trainer = make_trainer(max_steps=1)
     monitor_of(trainer, Failing(split="probe", n=40), batch_size=64)
-    with pytest.raises(VerifyError, match="the verifier failed on"):
+    with pytest.raises(VerifyError, match="verifier"):
         trainer.train()
 
 
@@ -215,7 +215,7 @@ def test_a_resume_with_other_monitor_settings_is_refused(make_trainer, probe, tm
     trainer.train()
     resumed = make_trainer("run", max_steps=3, save_strategy="no")
     monitor_of(resumed, probe, k=16)
-    with pytest.raises(ConfigError, match="was measured against the base pool"):
+    with pytest.raises(ConfigError, match="base pool countdown-"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
 
 
@@ -238,13 +238,13 @@ def test_pools_of_an_earlier_run_are_not_replaced(make_trainer, probe):
     first.train()
     second = make_trainer("run", max_steps=1)
     monitor_of(second, probe)
-    with pytest.raises(ConfigError, match="holds the samples of an earlier run"):
+    with pytest.raises(ConfigError, match="output_dir"):
         second.train()
 
 
 def test_probe_problems_among_the_training_problems_are_refused(make_trainer):
     trainer = make_trainer()
-    with pytest.raises(ConfigError, match="12 of 12 probe problems are among the training problems"):
+    with pytest.raises(ConfigError, match="12 of 12"):
         SupportCallback(trainer, load_task("countdown", split="train", n=12))
 
 
