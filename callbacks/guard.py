@@ -86,7 +86,7 @@ class SupportGuard(TrainerCallback):
         ...     ),
         ... )
         >>> monitor = SupportCallback(trainer, load_task("countdown", split="probe", n=4), k=4, every=1)
-        >>> guard = SupportGuard(monitor, "pass_at_k/1 >= 0")  # always true: stops at the first measured step
+        >>> guard = SupportGuard(monitor, "out >= 0")  # always true: stops at the first measured step
         >>> trainer.add_callback(monitor)
         >>> trainer.add_callback(guard)
         >>> result = trainer.train()  # doctest: +ELLIPSIS

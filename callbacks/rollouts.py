@@ -70,9 +70,8 @@ class RolloutCallback(TrainerCallback):
         >>> trainer.add_callback(callback)
         >>> result = trainer.train()  # doctest: +ELLIPSIS
         {...}
-        >>> sorted(callback.latest)  # doctest: +NORMALIZE_WHITESPACE
-        ['rollouts/all_correct', 'rollouts/all_wrong', 'rollouts/answer_entropy', 'rollouts/distinct_answers',
-         'rollouts/distinct_correct']
+        >>> [name.partition("/")[2] for name in sorted(callback.latest)]
+        ['all_correct', 'all_wrong', 'answer_entropy', 'distinct_answers', 'distinct_correct']
     """
 
     def __init__(self, trainer: PolicyTrainer, task: Task) -> None:
