@@ -24,13 +24,12 @@ from offleash.eval.engines.base import Request
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.vllm_engine import VllmEngine
-from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.fill import draw
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Task
-from offleash.eval.sampling import Plan, Sampling, block_seed
+from offleash.eval.sampling import Sampling, block_seed
 from offleash.eval.tasks import load_task
 
 
@@ -46,22 +45,21 @@ class Bench:
         self.engine = VllmEngine(self.source, context=self.prepared.longest + options.max_new_tokens)
 
     def pool(self, seed: int) -> Pool:
-        spec = PoolSpec(
+        return make_pool(
+            self.scratch / f"{time.monotonic_ns()}",
+            None,
+            self.k,
+            self.task.problems,
             task=self.task.name,
             task_version=self.task.version,
-            problems=problems_fingerprint(self.task.problems),
             template=self.prepared.template,
             model=self.source.name,
-            revision="",
             weights=self.source.weights,
             **dataclasses.asdict(self.sampling),
             seed=seed,
-            k=self.k,
-            plan=Plan(),
             engine="vllm",
             dtype=self.source.dtype,
         )
-        return Pool.create(self.scratch / f"{time.monotonic_ns()}", spec, self.task.problems)
 
     def requests(self, seed: int) -> list[Request]:
         pool = self.pool(seed)

@@ -24,37 +24,11 @@ import numpy as np
 import pyarrow as pa
 
 from offleash.eval.commands.compare import main as compare_main
-from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
-from offleash.eval.sampling import Plan
 
 K, PART_ROWS, WRONG = 8192, 200_000, 4000
-
-
-def spec(weights: str, k: int, problems: list[Problem]) -> PoolSpec:
-    return PoolSpec(
-        task="synthetic",
-        task_version="1",
-        problems=problems_fingerprint(problems),
-        template="none",
-        model=weights,
-        revision="",
-        weights=weights,
-        temperature=0.6,
-        top_p=0.95,
-        top_k=0,
-        min_p=0.0,
-        repetition_penalty=1.0,
-        max_new_tokens=32768,
-        stop=(),
-        seed=0,
-        k=k,
-        plan=Plan(),
-        engine="synthetic",
-        dtype="none",
-    )
 
 
 def rates(problems: int) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +42,7 @@ def rates(problems: int) -> tuple[np.ndarray, np.ndarray]:
 
 def write(folder: Path, rate_p: np.ndarray, k: int, seed: int) -> None:
     problems = [Problem(f"problem-{i:05d}", f"question {i}", str(i)) for i in range(len(rate_p))]
-    pool = Pool.create(folder, spec(folder.name, k, problems), problems)
+    pool = make_pool(folder, None, k, problems, task="synthetic", temperature=0.6, top_p=0.95, max_new_tokens=32768)
     rng = np.random.default_rng(seed)
     ids, statuses = pa.array([p.id for p in problems]), pa.array(["ok", "no_answer"])
     words = pa.array([str(i) for i in range(max(len(problems), 10_000) + WRONG + 1)])

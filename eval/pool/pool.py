@@ -41,7 +41,21 @@ _FORMER_NAMES = {"extracted_by": "step"}  # of columns, in parts of format 1
 
 
 class Pool:
-    """Made by `create`, `open` or `open_or_create`."""
+    """Every sample of one model on one task with one sampling configuration, and what to count of them.
+
+    `sample_pool` makes one from a model; `open` opens it again. Columns of `read`: see `Sample`.
+
+    >>> from offleash.eval import Pool
+    >>> from offleash.eval.pool.testing import make_pool
+    >>> _ = make_pool("pools/base", hits=[3, 0], k=4)
+    >>> pool = Pool.open("pools/base")
+    >>> pool.spec.task, pool.spec.k, pool.is_complete
+    ('sums', 4, True)
+    >>> pool.hits().correct_p.tolist()
+    [3, 0]
+    >>> pool.read(["problem_id", "index", "correct"], limit=1).to_pylist()
+    [{'problem_id': 'p0', 'index': 0, 'correct': True}, {'problem_id': 'p1', 'index': 0, 'correct': False}]
+    """
 
     def __init__(self, path: Path, spec: PoolSpec) -> None:
         self.path = path

@@ -5,12 +5,9 @@ import pytest
 from offleash.callbacks.metrics import measured, sample_metrics, support_metrics
 from offleash.eval.comparison.changes import Change, changes
 from offleash.eval.errors import PoolError
-from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
-from offleash.eval.sampling import Plan
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import detection_limit
 
@@ -18,30 +15,9 @@ PROBLEMS = [Problem("p", "2 2 = 4:", "2+2"), Problem("q", "1 2 = 3:", "1+2")]
 ANSWERS = [("2+2", "2*2"), ("1+2", "2+1")]
 
 
-def make_pool(path, draws, problems=PROBLEMS, answers=ANSWERS):
+def pool_of(path, draws, problems=PROBLEMS, answers=ANSWERS):
     """`draws` maps a problem id to rows of (answer, status, tokens, logprob, base_logprob, entropy)."""
-    spec = PoolSpec(
-        task="t",
-        task_version="1",
-        problems=problems_fingerprint(problems),
-        template="",
-        model="m",
-        revision="",
-        weights="w",
-        temperature=1.0,
-        top_p=1.0,
-        top_k=0,
-        min_p=0.0,
-        repetition_penalty=1.0,
-        max_new_tokens=8,
-        stop=(),
-        seed=0,
-        k=8,
-        plan=Plan(),
-        engine="hand",
-        dtype="float32",
-    )
-    pool = Pool.create(path, spec, problems, answers)
+    pool = make_pool(path, None, 8, problems, answers)
     listed = {problem.id: right for problem, right in zip(problems, answers, strict=True)}
     pool.append(
         [
@@ -59,7 +35,7 @@ def make_pool(path, draws, problems=PROBLEMS, answers=ANSWERS):
 def pool(tmp_path):
     p = [("2+2", "ok", 4, -1.0, -3.0, 0.2), ("2+2", "ok", 4, -1.0, -2.0, 0.4), (None, "truncated", 8, None, None, None)]
     q = [("1+2", "ok", 4, -2.0, -2.0, 0.6), ("9", "ok", 2, None, None, None), (None, "timeout", 2, None, None, None)]
-    return make_pool(tmp_path / "pool", {"p": [*p, (None, "no_answer", 1, None, None, None)], "q": [*q, q[1]]})
+    return pool_of(tmp_path / "pool", {"p": [*p, (None, "no_answer", 1, None, None, None)], "q": [*q, q[1]]})
 
 
 def test_numbers_by_hand(pool):
@@ -79,14 +55,14 @@ def test_numbers_by_hand(pool):
 
 def test_what_is_not_known_is_nan_and_not_zero(tmp_path):
     row = ("2+2", "ok", None, None, None, None)
-    pool = make_pool(tmp_path / "pool", {"p": [row], "q": [("1+2", "ok", None, None, None, None)]})
+    pool = pool_of(tmp_path / "pool", {"p": [row], "q": [("1+2", "ok", None, None, None, None)]})
     metrics = sample_metrics(pool, temperature=1.0)
     for tag in ("entropy/token_T1", "monitor/kl_base_k1", "verify/response_length"):
         assert math.isnan(metrics[tag]), tag
 
 
 def test_a_pool_with_a_problem_that_was_never_drawn_has_no_numbers(tmp_path):
-    pool = make_pool(tmp_path / "pool", {"p": [("2+2", "ok", 4, -1.0, -3.0, 0.2)]})
+    pool = pool_of(tmp_path / "pool", {"p": [("2+2", "ok", 4, -1.0, -3.0, 0.2)]})
     with pytest.raises(PoolError, match=str(pool.path)):
         sample_metrics(pool, temperature=1.0)
 
@@ -95,9 +71,7 @@ def test_units_and_problems_are_counted_apart(pool, tmp_path):
     def row(answer):
         return (answer, "ok", 3, None, None, None)
 
-    policy = make_pool(
-        tmp_path / "policy", {"p": [row("2*2")] * 4, "q": [row("1+2"), row("2+1"), row("2+1"), row("5")]}
-    )
+    policy = pool_of(tmp_path / "policy", {"p": [row("2*2")] * 4, "q": [row("1+2"), row("2+1"), row("2+1"), row("5")]})
     metrics = support_metrics(pool.hits(), policy.hits())
     cells = ("preserved", "shrunk", "expanded", "out")
     assert [metrics[f"support/unit/{cell}"] for cell in cells] == [1, 1, 2, 0]
@@ -116,7 +90,7 @@ def test_units_and_problems_are_counted_apart(pool, tmp_path):
 
 
 def test_pools_of_other_problems_cannot_be_compared(pool, tmp_path):
-    other = make_pool(
+    other = pool_of(
         tmp_path / "other", {"r": [("1", "ok", 1, None, None, None)]}, [Problem("r", "1 = 1:", "1")], [("1",)]
     )
     with pytest.raises(PoolError, match="pools"):
@@ -124,7 +98,7 @@ def test_pools_of_other_problems_cannot_be_compared(pool, tmp_path):
 
 
 def test_expected_expansion_is_a_number_of_its_own_only_where_the_budgets_differ(pool, tmp_path):
-    longer = make_pool(tmp_path / "longer", {name: [("2*2", "ok", 3, None, None, None)] * 8 for name in ("p", "q")})
+    longer = pool_of(tmp_path / "longer", {name: [("2*2", "ok", 3, None, None, None)] * 8 for name in ("p", "q")})
     same, other = support_metrics(pool.hits(), pool.hits()), support_metrics(pool.hits(), longer.hits())
     assert "support/unit/expected_expanded" not in same
     assert other["support/unit/expected_expanded"] != pytest.approx(other["support/unit/expected_shrunk"])

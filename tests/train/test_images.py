@@ -238,7 +238,7 @@ def logits_alone(trainer: Any, prompt: Any, ids: list[int]) -> torch.Tensor:
 def test_the_monitor_draws_and_scores_as_the_model_does_alone(family, recipe, request, monkeypatch) -> None:
     trainer = build_trainer(recipe(request.getfixturevalue(family), per_device_train_batch_size=4))
     task = Shades("probe", 6, odd=True)
-    greedy = Sampling(temperature=1.0, top_p=1.0, top_k=1, min_p=0.0, repetition_penalty=1.0, max_new_tokens=4, stop=())
+    greedy = Sampling(top_k=1, max_new_tokens=4)
     sampler = TrainerSampler(trainer, task.problems, greedy, kl_to_base=True)
     drawn, score = [], sampler._score
     monkeypatch.setattr(sampler, "_score", lambda local, base: (score(local, base), drawn.extend(local)))

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.examples import cut_text
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, Support
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_pool, make_spec
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Plan
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
@@ -33,48 +31,6 @@ FAST: dict[str, Any] = {"resamples": 100, "examples": 3}
 def make_problems(count: int, domains: Sequence[str] = ()) -> list[Problem]:
     meta = [{"domain": domains[i % len(domains)]} if domains else {} for i in range(count)]
     return [Problem(f"p{i}", f"{i} + {i} =", str(2 * i), meta[i]) for i in range(count)]
-
-
-def make_spec(problems: Sequence[Problem], k: int, **changes: Any) -> PoolSpec:
-    spec = PoolSpec(
-        task="sums",
-        task_version="1",
-        problems=problems_fingerprint(problems),
-        template="t",
-        model="m",
-        revision="",
-        weights="w",
-        temperature=1.0,
-        top_p=1.0,
-        top_k=0,
-        min_p=0.0,
-        repetition_penalty=1.0,
-        max_new_tokens=8,
-        stop=(),
-        seed=0,
-        k=k,
-        plan=Plan(),
-        engine="transformers",
-        dtype="float32",
-    )
-    return replace(spec, **changes)
-
-
-def pool_of_hits(path: Path, hits: Sequence[int], n: int, problems: Sequence[Problem], **changes: Any) -> Pool:
-    """The first `hits` of a problem's n draws are correct, the others wrong."""
-    pool = Pool.create(path, make_spec(problems, n, **{"weights": str(path), **changes}), problems)
-    problem_r, index_r = np.divmod(np.arange(len(hits) * n), n)
-    correct_r = index_r < np.asarray(hits)[problem_r]
-    pool.append(
-        {
-            "problem_id": [problems[p].id for p in problem_r],
-            "index": index_r,
-            "answer": [problems[p].gold if c else "wrong" for p, c in zip(problem_r, correct_r, strict=True)],
-            "correct": correct_r,
-            "status": ["ok"] * len(problem_r),
-        }
-    )
-    return pool
 
 
 def random_rows(problems: Sequence[Problem], k: int, seed: int, rate: float = 0.2) -> dict[str, list[Any]]:
@@ -147,8 +103,8 @@ def cells(support: Support) -> tuple[int, ...]:
 def test_support_equals_a_hand_count_at_both_thresholds(tmp_path: Path) -> None:
     base, policy = [9, 5, 3, 1, 0, 0, 4], [9, 0, 6, 0, 1, 0, 5]
     problems = make_problems(7)
-    pool_of_hits(tmp_path / "b", base, 10, problems)
-    pool_of_hits(tmp_path / "p", policy, 10, problems)
+    make_pool(tmp_path / "b", base, 10, problems)
+    make_pool(tmp_path / "p", policy, 10, problems)
     scope = one(compared(tmp_path / "b", tmp_path / "p")).overall
     assert scope.one_unit
     assert (scope.problems, scope.k_min, scope.k_max, scope.rows_k) == (7, 10, 10, 10)
@@ -290,8 +246,8 @@ def test_table_6_of_the_paper_by_task_domain_and_overall(tmp_path: Path) -> None
     for name, (domain, *counts) in TABLE_6.items():
         problems = make_problems(sum(counts[:4]), [domain])
         base, policy = hits_of_counts(*counts[:4])
-        pool_of_hits(tmp_path / "base" / name, base, 2, problems, task=name)
-        pool_of_hits(tmp_path / "rl" / name, policy, 2, problems, task=name)
+        make_pool(tmp_path / "base" / name, base, 2, problems, task=name)
+        make_pool(tmp_path / "rl" / name, policy, 2, problems, task=name)
     result = one(compared(tmp_path / "base", tmp_path / "rl"))
     for scope in result.tasks:
         _, *counts = TABLE_6[scope.name]
@@ -309,10 +265,10 @@ def test_table_4_of_the_paper_as_a_series_of_checkpoints(tmp_path: Path) -> None
             problems = make_problems(sum(counts))
             # The base's support is the same at every step only in number; which problems those are is free.
             policy = [1] * (counts[0]) + [0] * counts[2] + [1] * counts[1] + [0] * counts[3]
-            pool_of_hits(tmp_path / "run" / f"step-{step:06d}" / name, policy, 2, problems, task=name)
+            make_pool(tmp_path / "run" / f"step-{step:06d}" / name, policy, 2, problems, task=name)
             base = [1] * (counts[0] + counts[2]) + [0] * (counts[1] + counts[3])
             if step == 30:
-                pool_of_hits(tmp_path / "base" / name, base, 2, problems, task=name)
+                make_pool(tmp_path / "base" / name, base, 2, problems, task=name)
     comparison = compared(tmp_path / "base", tmp_path / "run")
     assert [result.side.step for result in comparison.policies] == [30, 150, 300]
     for result in comparison.policies:
@@ -344,7 +300,7 @@ def test_two_pools_of_one_model_show_change_but_no_excess(tmp_path: Path) -> Non
     rate_p = rng.beta(0.3, 2, 300)
     problems = make_problems(300)
     for name in ("b", "p"):
-        pool_of_hits(tmp_path / name, rng.binomial(32, rate_p).tolist(), 32, problems)
+        make_pool(tmp_path / name, rng.binomial(32, rate_p).tolist(), 32, problems)
     support = one(compared(tmp_path / "b", tmp_path / "p")).overall.units.any_hit
     assert min(cells(support)[1:3]) > 5  # noise alone looks like change
     for noise in (support.shrunk, support.expanded):
@@ -354,8 +310,8 @@ def test_two_pools_of_one_model_show_change_but_no_excess(tmp_path: Path) -> Non
 
 def test_a_planted_loss_is_found(tmp_path: Path) -> None:
     problems = make_problems(40)
-    pool_of_hits(tmp_path / "b", [8] * 30 + [0] * 10, 32, problems)
-    pool_of_hits(tmp_path / "p", [20] * 20 + [0] * 20, 32, problems)
+    make_pool(tmp_path / "b", [8] * 30 + [0] * 10, 32, problems)
+    make_pool(tmp_path / "p", [20] * 20 + [0] * 20, 32, problems)
     result = one(compared(tmp_path / "b", tmp_path / "p"))
     assert result.overall.units.any_hit.shrunk.p < 1e-6
     assert result.overall.curves.state == "crosses"
@@ -420,13 +376,13 @@ def test_what_an_imported_pool_does_not_say_is_not_taken_for_agreement(tmp_path:
     problems = make_problems(2)
     unknown = {"temperature": -1.0, "top_p": -1.0, "max_new_tokens": -1, "template": "unknown"}
     for name in ("b", "p"):
-        pool_of_hits(tmp_path / name, [1, 0], 4, problems, **unknown)
+        make_pool(tmp_path / name, [1, 0], 4, problems, **unknown)
     warnings = compared(tmp_path / "b", tmp_path / "p").warnings
     assert "b does not say how it was sampled and which template it used" in warnings[0]
 
 
 def test_a_pool_against_itself_is_said_to_be(tmp_path: Path) -> None:
-    pool_of_hits(tmp_path / "b", [1, 0], 4, make_problems(2))
+    make_pool(tmp_path / "b", [1, 0], 4, make_problems(2))
     assert any("compared with itself" in text for text in compared(tmp_path / "b", tmp_path / "b").warnings)
 
 
@@ -544,8 +500,8 @@ def test_an_unfinished_adaptive_pool_is_compared_as_far_as_every_problem_goes(tm
 )
 def test_other_settings_are_refused_by_name(tmp_path: Path, field: str, value: Any, forcible: bool) -> None:
     problems = make_problems(2)
-    pool_of_hits(tmp_path / "b", [1, 0], 2, problems)
-    pool_of_hits(tmp_path / "p", [1, 0], 2, problems, **{field: value})
+    make_pool(tmp_path / "b", [1, 0], 2, problems)
+    make_pool(tmp_path / "p", [1, 0], 2, problems, **{field: value})
     with pytest.raises(PoolError, match=f"{field}: "):
         compared(tmp_path / "b", tmp_path / "p")
     if forcible:
@@ -558,8 +514,8 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, field: str, value: A
 
 
 def test_other_problems_or_other_listed_answers_are_refused(tmp_path: Path) -> None:
-    pool_of_hits(tmp_path / "b", [1, 0], 2, make_problems(2))
-    pool_of_hits(tmp_path / "p", [1, 0, 0], 2, make_problems(3))
+    make_pool(tmp_path / "b", [1, 0], 2, make_problems(2))
+    make_pool(tmp_path / "p", [1, 0, 0], 2, make_problems(3))
     with pytest.raises(PoolError, match="problems: "):
         compared(tmp_path / "b", tmp_path / "p", force=True)
     problems = make_problems(2)
@@ -570,12 +526,12 @@ def test_other_problems_or_other_listed_answers_are_refused(tmp_path: Path) -> N
 
 def test_weights_seed_and_budget_may_differ_and_engines_are_noted(tmp_path: Path) -> None:
     problems = make_problems(2)
-    pool_of_hits(tmp_path / "b", [1, 0], 2, problems)
-    pool_of_hits(tmp_path / "p", [1, 0], 3, problems, weights="v", seed=9)
+    make_pool(tmp_path / "b", [1, 0], 2, problems)
+    make_pool(tmp_path / "p", [1, 0], 3, problems, weights="v", seed=9)
     assert compared(tmp_path / "b", tmp_path / "p").warnings == ()
-    pool_of_hits(tmp_path / "q", [1, 0], 2, problems, engine="vllm")
+    make_pool(tmp_path / "q", [1, 0], 2, problems, engine="vllm")
     assert compared(tmp_path / "b", tmp_path / "q").warnings == ("engine: 'transformers' -> 'vllm' (q)",)
-    pool_of_hits(tmp_path / "r", [1, 0], 2, problems, weights=str(tmp_path / "b"))
+    make_pool(tmp_path / "r", [1, 0], 2, problems, weights=str(tmp_path / "b"))
     assert "may be the same" in compared(tmp_path / "b", tmp_path / "r").warnings[0]
 
 
@@ -592,7 +548,7 @@ def test_what_the_verifier_could_not_judge_is_said(tmp_path: Path) -> None:
 
 def test_pools_without_a_draw_in_common_are_refused(tmp_path: Path) -> None:
     problems = make_problems(1)
-    pool_of_hits(tmp_path / "b", [1], 2, problems)
+    make_pool(tmp_path / "b", [1], 2, problems)
     Pool.create(tmp_path / "p", make_spec(problems, 2, weights="p"), problems)
     with pytest.raises(PoolError, match=r"b and .*p"):
         compared(tmp_path / "b", tmp_path / "p")
@@ -606,9 +562,9 @@ def test_pools_without_a_draw_in_common_are_refused(tmp_path: Path) -> None:
 def test_folders_are_paired_by_task_and_what_is_left_over_is_said(tmp_path: Path) -> None:
     problems = make_problems(2)
     for name in ("x", "y", "only-base"):
-        pool_of_hits(tmp_path / "base" / name, [1, 0], 2, problems, task=name)
+        make_pool(tmp_path / "base" / name, [1, 0], 2, problems, task=name)
     for name in ("y", "x", "only-policy"):
-        pool_of_hits(tmp_path / "rl" / name, [1, 1], 2, problems, task=name)
+        make_pool(tmp_path / "rl" / name, [1, 1], 2, problems, task=name)
     comparison = compared(tmp_path / "base", tmp_path / "rl")
     result = one(comparison)
     assert [scope.name for scope in result.tasks] == ["x", "y"]
@@ -623,9 +579,9 @@ def test_folders_are_paired_by_task_and_what_is_left_over_is_said(tmp_path: Path
 
 def test_a_run_of_pools_is_a_series_in_the_order_of_its_steps(tmp_path: Path) -> None:
     problems = make_problems(2)
-    pool_of_hits(tmp_path / "base", [1, 0], 2, problems)
+    make_pool(tmp_path / "base", [1, 0], 2, problems)
     for step in (1000, 50, 200):
-        pool_of_hits(tmp_path / "run" / "pools" / f"step-{step}", [1, 1], 2, problems)
+        make_pool(tmp_path / "run" / "pools" / f"step-{step}", [1, 1], 2, problems)
     comparison = compared(tmp_path / "base", tmp_path / "run")
     assert [result.side.step for result in comparison.policies] == [50, 200, 1000]
     again = compared(tmp_path / "base", tmp_path / "run" / "pools" / "step-50")
@@ -637,7 +593,7 @@ def test_a_run_of_pools_is_a_series_in_the_order_of_its_steps(tmp_path: Path) ->
 def test_labels_that_are_the_same_get_more_of_their_path(tmp_path: Path) -> None:
     problems = make_problems(1)
     for name in ("base", "a/pools/step-5", "b/pools/step-5"):
-        pool_of_hits(tmp_path / name, [1], 2, problems)
+        make_pool(tmp_path / name, [1], 2, problems)
     comparison = compared(tmp_path / "base", tmp_path / "a/pools/step-5", tmp_path / "b/pools/step-5")
     assert [result.side.label for result in comparison.policies] == ["a/pools/step-5", "b/pools/step-5"]
 
@@ -653,8 +609,8 @@ def test_what_is_no_pool_is_named(tmp_path: Path) -> None:
 
 def test_pools_may_be_objects_paths_or_text(tmp_path: Path) -> None:
     problems = make_problems(3)
-    base = pool_of_hits(tmp_path / "base", [1, 1, 0], 2, problems)
-    policy = pool_of_hits(tmp_path / "policy", [1, 0, 1], 2, problems)
+    base = make_pool(tmp_path / "base", [1, 1, 0], 2, problems)
+    policy = make_pool(tmp_path / "policy", [1, 0, 1], 2, problems)
     expected = compare(str(base.path), policy.path, **FAST)
     for one_base, one_policy in [(base, policy), ([base], [policy]), ([base.path], [[policy]])]:
         assert repr(compare(one_base, one_policy, **FAST)) == repr(expected)
@@ -700,8 +656,8 @@ def test_texts_are_cut_in_the_middle() -> None:
 
 def test_domains_come_from_the_metadata(tmp_path: Path) -> None:
     problems = make_problems(6, ["algebra", "logic"])
-    pool_of_hits(tmp_path / "b", [1, 1, 1, 1, 0, 0], 2, problems)
-    pool_of_hits(tmp_path / "p", [1, 0, 1, 0, 1, 0], 2, problems)
+    make_pool(tmp_path / "b", [1, 1, 1, 1, 0, 0], 2, problems)
+    make_pool(tmp_path / "p", [1, 0, 1, 0, 1, 0], 2, problems)
     result = one(compared(tmp_path / "b", tmp_path / "p"))
     assert {scope.name: cells(scope.units.any_hit) for scope in result.domains} == {
         "algebra": (2, 1, 0, 0),

@@ -13,12 +13,9 @@ from offleash.eval.commands.sample_options import parser
 from offleash.eval.commands.score_options import parser as score_parser
 from offleash.eval.comparison.paper import find_pair, load_pair, pair_names
 from offleash.eval.errors import ConfigError
-from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
 from offleash.eval.report.paper import published_warnings
-from offleash.eval.sampling import Plan
 from offleash.eval.stats.support import Dynamics
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.train.cli import main
@@ -177,12 +174,9 @@ def draw_as_printed(folder: Path, task: str, counts: Dynamics, k: int = 2) -> No
     solved = {"base": (1, 1, 0, 0), "policy": (1, 0, 1, 0)}
     for arm, flags in solved.items():
         right = [bool(flag) for flag, count in zip(flags, cells, strict=True) for _ in range(count)]
-        spec = PoolSpec(
-            task=task, task_version="1", problems=problems_fingerprint(problems), template="t", model=arm, revision="",
-            weights=arm, temperature=0.6, top_p=0.95, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=8,
-            stop=(), seed=0, k=k, plan=Plan(), engine="vllm", dtype="bfloat16",
-        )  # fmt: skip
-        pool = Pool.create(folder / arm / task, spec, problems)
+        pool = make_pool(
+            folder / arm / task, None, k, problems, task=task, model=arm, weights=arm, temperature=0.6, top_p=0.95
+        )
         for index in range(k):
             answers = ["7" if good and index == 0 else "8" for good in right]
             pool.append(

@@ -13,10 +13,9 @@ from offleash.eval.convert.exporter import export_samples
 from offleash.eval.convert.formats import Reading
 from offleash.eval.convert.importer import Source, import_samples
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import FORMAT, Pool
 from offleash.eval.pool.rows import SCHEMA, Sample
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Plan
 from offleash.eval.tasks import load_task
@@ -406,13 +405,11 @@ def test_what_is_known_of_the_sampling_is_kept(tmp_path: Path) -> None:
 
 def test_an_exported_dataset_keeps_what_its_pool_was_drawn_with(tmp_path: Path) -> None:
     problems = [Problem(name, f"{name}?", "1") for name in ("b", "a")]
-    spec = PoolSpec(
-        task="sums", task_version="2", problems=problems_fingerprint(problems), template="t", model="my/model",
-        revision="main", weights="w", temperature=0.6, top_p=0.9, top_k=0, min_p=0.0, repetition_penalty=1.0,
-        max_new_tokens=8, stop=("end",), seed=7, k=4, plan=Plan(successes=1), engine="vllm",
-        dtype="bfloat16",
-    )  # fmt: skip
-    origin = Pool.create(tmp_path / "origin", spec, problems)
+    settings = {"task_version": "2", "model": "my/model", "revision": "main", "temperature": 0.6, "top_p": 0.9}
+    origin = make_pool(
+        tmp_path / "origin", None, 4, problems, **settings, stop=("end",), seed=7, plan=Plan(successes=1), engine="vllm"
+    )
+    spec = origin.spec
     for name in ("a", "b"):  # not in the order of the problems
         origin.append([Sample(name, 0, "1", True, "ok")])
     export_samples(origin, tmp_path / "set")

@@ -28,7 +28,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.train.cli import main
 
-PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=())
+PLAIN = Sampling(max_new_tokens=20)
 MESSAGES = [{"role": "user", "content": "1 + 2"}]
 
 

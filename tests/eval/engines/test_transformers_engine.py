@@ -18,12 +18,11 @@ from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.transformers_engine import TransformersEngine
 from offleash.eval.errors import ConfigError
-from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.fill import draw
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
-from offleash.eval.sampling import Plan, Sampling
+from offleash.eval.sampling import Sampling
 from offleash.eval.scoring.exact import exact_units
 from offleash.eval.scoring.teacher_forcing import score
 from offleash.eval.tasks import load_task
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.xdist_group("transformers_engine")  # one worker: the f
 
 K = 256
 LENGTH = 20
-PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=LENGTH, stop=())
+PLAIN = Sampling(max_new_tokens=LENGTH)
 
 
 @pytest.fixture(scope="module")
@@ -59,29 +58,10 @@ def prompts(source: ModelSource, task: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: Any, engine: Any, task: Any, prompts: Any) -> Pool:
-    spec = PoolSpec(
-        task=task.name,
-        task_version=task.version,
-        problems=problems_fingerprint(task.problems),
-        template="t",
-        model="lab",
-        revision="",
-        weights="w",
-        temperature=1.0,
-        top_p=1.0,
-        top_k=0,
-        min_p=0.0,
-        repetition_penalty=1.0,
-        max_new_tokens=LENGTH,
-        stop=(),
-        seed=0,
-        k=K,
-        plan=Plan(),
-        engine="transformers",
-        dtype="float32",
-    )
     answers = [task.correct_answers(problem) for problem in task.problems]
-    made = Pool.create(tmp_path_factory.mktemp("pool") / "p", spec, task.problems, answers)
+    made = make_pool(
+        tmp_path_factory.mktemp("pool") / "p", None, K, task.problems, answers, max_new_tokens=LENGTH, task=task.name
+    )
     draw(made, task, engine, prompts, PLAIN, show=False)
     return made
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 K = 512
 LENGTH = 20
-PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=LENGTH, stop=())
+PLAIN = Sampling(max_new_tokens=LENGTH)
 
 
 @pytest.fixture(scope="module")

@@ -10,17 +10,16 @@ import pytest
 
 from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.errors import EngineError, PoolError, VerifyError
-from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.fill import PATIENCE, draw
 from offleash.eval.pool.ledger import Block, Ledger, round_ends
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.repeats import RepeatTest, block_log_chance
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_spec
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
-SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=8, stop=())
+SAMPLING = Sampling(max_new_tokens=8)
 
 
 class Coin:
@@ -73,27 +72,8 @@ def rate_of(problem: int) -> float:
 
 
 def make_pool(folder: Path, task: Any, k: int = 64, successes: int | None = None, seed: int = 0) -> Pool:
-    spec = PoolSpec(
-        task=task.name,
-        task_version=task.version,
-        problems=problems_fingerprint(task.problems),
-        template="t",
-        model="m",
-        revision="",
-        weights="w",
-        temperature=1.0,
-        top_p=1.0,
-        top_k=0,
-        min_p=0.0,
-        repetition_penalty=1.0,
-        max_new_tokens=8,
-        stop=(),
-        seed=seed,
-        k=k,
-        plan=Plan(successes=successes),
-        engine="coin",
-        dtype="float32",
-    )
+    plan = Plan(successes=successes)
+    spec = make_spec(task.problems, k, task=task.name, task_version=task.version, seed=seed, plan=plan, engine="coin")
     return Pool.open_or_create(folder, spec, task.problems)
 
 

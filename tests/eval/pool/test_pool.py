@@ -22,31 +22,12 @@ from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_spec
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Plan
 
 PROBLEMS = [Problem(f"p{i}", f"{i} + {i} =", str(2 * i), {"level": i}) for i in range(5)]
-SPEC = PoolSpec(
-    task="sums",
-    task_version="1",
-    problems=problems_fingerprint(PROBLEMS),
-    template="t",
-    model="m",
-    revision="",
-    weights="w",
-    temperature=1.0,
-    top_p=1.0,
-    top_k=0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    max_new_tokens=8,
-    stop=("\n",),
-    seed=0,
-    k=40,
-    plan=Plan(),
-    engine="transformers",
-    dtype="float32",
-)
+SPEC = make_spec(PROBLEMS, 40, stop=("\n",))
 
 
 def rows(pairs: list[tuple[int, int]], **columns: Any) -> dict[str, Any]:

@@ -8,11 +8,9 @@ import pytest
 
 from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.result import Comparison
-from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
-from offleash.eval.sampling import Plan
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)><svg onload=alert(2)> & \"q\" 'r' | a | b\n# head\n```\n"
@@ -22,34 +20,14 @@ HOSTILE = (
 )
 
 
-def _make_pool(
+def _hostile_pool(
     path: Path, hits: list[int], n: int, answers: list[tuple[str, ...] | None] | None = None, **spec: Any
 ) -> Pool:
     """Problems, answers and completions all hostile; the first draws of each problem are hits."""
     problems = [Problem(f"p{i} {HOSTILE[:40]}", HOSTILE, f"g{i}{HOSTILE[40:80]}", {"subject": HOSTILE[:20]})
                 for i in range(len(hits))]  # fmt: skip
-    settings: dict[str, Any] = {
-        "task": "sums & more_|%",
-        "task_version": "1",
-        "template": "t",
-        "model": f"org/{HOSTILE[:30]}",
-        "revision": "",
-        "weights": str(path),
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "max_new_tokens": 8,
-        "stop": (),
-        "seed": 0,
-        "plan": Plan(),
-        "engine": "transformers",
-        "dtype": "float32",
-    }
-    pool = Pool.create(
-        path, PoolSpec(k=n, problems=problems_fingerprint(problems), **{**settings, **spec}), problems, answers
-    )
+    settings = {"task": "sums & more_|%", "model": f"org/{HOSTILE[:30]}", **spec}
+    pool = make_pool(path, None, n, problems, answers, **settings)
     rows: list[tuple[Any, ...]] = []
     for p, problem in enumerate(problems):
         for i in range(n):
@@ -68,11 +46,11 @@ def _make_pool(
 def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("pools")
     listed: list[tuple[str, ...] | None] = [(HOSTILE, "other"), (HOSTILE,), (HOSTILE,), (HOSTILE,)]
-    _make_pool(root / "base" / "one", [4, 2, 0, 3], 8)
-    _make_pool(root / "base" / "two", [4, 2, 0, 3], 8, listed, task="two")
+    _hostile_pool(root / "base" / "one", [4, 2, 0, 3], 8)
+    _hostile_pool(root / "base" / "two", [4, 2, 0, 3], 8, listed, task="two")
     for step, hits in ((50, [4, 1, 0, 3]), (100, [8, 0, 1, 3])):
-        _make_pool(root / "run" / f"step-{step}" / "one", hits, 8)
-        _make_pool(root / "run" / f"step-{step}" / "two", hits, 8, listed, task="two")
+        _hostile_pool(root / "run" / f"step-{step}" / "one", hits, 8)
+        _hostile_pool(root / "run" / f"step-{step}" / "two", hits, 8, listed, task="two")
     return root
 
 
@@ -87,5 +65,5 @@ def pair(pools: Path) -> Comparison:
 
 
 @pytest.fixture
-def make_pool() -> Callable[..., Pool]:
-    return _make_pool
+def hostile_pool() -> Callable[..., Pool]:
+    return _hostile_pool

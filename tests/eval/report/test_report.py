@@ -186,9 +186,11 @@ def find_numbers(value: Any) -> Iterator[float]:
         yield value
 
 
-def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path, make_pool: Callable[..., Pool]) -> None:
-    make_pool(tmp_path / "b", [0, 0], 1)
-    make_pool(tmp_path / "p", [0, 0], 1)
+def test_what_is_undefined_is_null_and_every_format_survives_it(
+    tmp_path: Path, hostile_pool: Callable[..., Pool]
+) -> None:
+    hostile_pool(tmp_path / "b", [0, 0], 1)
+    hostile_pool(tmp_path / "p", [0, 0], 1)
     comparison = compare(tmp_path / "b", tmp_path / "p", resamples=20)
     record = json.loads(json_report(comparison))
     scope = record["policies"][0]["overall"]
@@ -201,10 +203,10 @@ def test_what_is_undefined_is_null_and_every_format_survives_it(tmp_path: Path, 
 
 
 def test_a_problem_without_any_correct_answer_listed_is_survived(
-    tmp_path: Path, make_pool: Callable[..., Pool]
+    tmp_path: Path, hostile_pool: Callable[..., Pool]
 ) -> None:
-    make_pool(tmp_path / "b", [0, 0], 2, [(), ()])
-    make_pool(tmp_path / "p", [0, 0], 2, [(), ()])
+    hostile_pool(tmp_path / "b", [0, 0], 2, [(), ()])
+    hostile_pool(tmp_path / "p", [0, 0], 2, [(), ()])
     comparison = compare(tmp_path / "b", tmp_path / "p", resamples=20)
     assert comparison.policies[0].overall.units.total == 0
     for write in FORMATS.values():

@@ -19,13 +19,11 @@ from offleash.eval.comparison.compare import compare
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
 from offleash.eval.report.text import text_report
-from offleash.eval.sampling import Plan
 from offleash.eval.scoring import pool_scores, teacher_forcing
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
 from offleash.eval.scoring.summary import summarize
@@ -166,18 +164,12 @@ def test_summary_equals_a_plain_loop_and_one_problem_has_no_interval() -> None:
 # Which tokens.
 
 
-def make_pool(path: Path, completions: list[tuple[str | None, str, int | None]], **changes: Any) -> Pool:
+def pool_of(path: Path, completions: list[tuple[str | None, str, int | None]], **changes: Any) -> Pool:
     """One lab problem with these (text, status, drawn tokens)."""
     source = resolve_model("lab")
     problems = [Problem("a", "3 4 5:12=", "x")]
-    settings: dict[str, Any] = {
-        "task": "t", "task_version": "1", "template": prepare_prompts(problems, source.tokenizer).template,
-        "model": "lab", "revision": "", "weights": source.weights, "temperature": 1.0, "top_p": 1.0, "top_k": 0,
-        "min_p": 0.0, "repetition_penalty": 1.0, "max_new_tokens": 5, "stop": (), "seed": 0, "k": len(completions),
-        "plan": Plan(), "engine": "transformers", "dtype": "float32",
-    }  # fmt: skip
-    spec = PoolSpec(problems=problems_fingerprint(problems), **{**settings, **changes})
-    pool = Pool.create(path, spec, problems)
+    settings = {"template": prepare_prompts(problems, source.tokenizer).template, "weights": source.weights, **changes}
+    pool = make_pool(path, None, len(completions), problems, model="lab", max_new_tokens=5, **settings)
     pool.append(
         [
             Sample("a", i, None, False, status, tokens=tokens, completion=text)  # type: ignore[arg-type]
@@ -188,7 +180,7 @@ def make_pool(path: Path, completions: list[tuple[str | None, str, int | None]],
 
 
 def test_the_end_token_is_scored_exactly_where_the_completion_ended(tmp_path: Path) -> None:
-    make_pool(
+    pool_of(
         tmp_path / "pool",
         [
             ("3+4", "ok", 4),  # ended
@@ -206,7 +198,7 @@ def test_the_end_token_is_scored_exactly_where_the_completion_ended(tmp_path: Pa
 
 def test_with_stop_texts_no_end_token_is_made_up(tmp_path: Path) -> None:
     source = resolve_model("lab")
-    spec = make_pool(tmp_path / "pool", [("3", "ok", 2)], stop=("x",)).spec
+    spec = pool_of(tmp_path / "pool", [("3", "ok", 2)], stop=("x",)).spec
     assert find_encoder(source, None, spec).end_token == ""
     assert find_encoder(source, None, replace(spec, stop=("<pad>",))).end_token == "<eos>"  # a further end token
     assert find_encoder(source, "<pad>", spec).end_ids == [0]
@@ -217,7 +209,7 @@ def test_with_stop_texts_no_end_token_is_made_up(tmp_path: Path) -> None:
 def test_what_cannot_be_scored_and_what_is_spelled_otherwise_is_counted_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_pool(
+    pool_of(
         tmp_path / "pool",
         [(None, "ok", 3), ("", "truncated", 0), ("3+" * 70, "ok", 141), ("3+4", "ok", 9), ("3+4", "ok", 4)],
     )
@@ -242,7 +234,7 @@ def test_what_cannot_be_scored_and_what_is_spelled_otherwise_is_counted_and_said
 def test_a_cut_is_told_by_the_verdict_or_the_length(
     tmp_path: Path, status: str, drawn: int | None, spelled: int, cut: bool
 ) -> None:
-    assert was_truncated(make_pool(tmp_path / "pool", [("3", "ok", 2)]).spec, status, drawn, spelled) is cut
+    assert was_truncated(pool_of(tmp_path / "pool", [("3", "ok", 2)]).spec, status, drawn, spelled) is cut
 
 
 # On disk.

@@ -23,7 +23,7 @@ from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import load_task
 from offleash.train.cli import main
 
-PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=())
+PLAIN = Sampling(max_new_tokens=20)
 WORDS = ["--model", "lab", "--task", "countdown", "--task-args", '{"split": "probe", "n": 8}', "--max-new-tokens", "20"]
 RAY = ["--ray", "--ray-workers", "2", "--save-every", "0.2"]
 COLUMNS = ["problem_id", "index", "answer", "correct", "tokens", "completion"]
