@@ -115,7 +115,7 @@ def test_a_pool_whose_samples_are_gone_is_not_called_complete(
     capsys.readouterr()
     assert main(["score", str(pool), "--model", "lab"]) == 2
     out, error = capsys.readouterr()
-    assert "has no samples" in error
+    assert str(pool) in error
     assert out == ""
 
 
@@ -184,22 +184,22 @@ def test_a_bad_file_is_one_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--model", "lab"], "name what to score"),
-        (["nowhere", "--model", "lab"], "nowhere does not exist"),
-        (["--traces", "nowhere.jsonl", "--model", "lab"], "cannot read nowhere.jsonl: No such file"),
-        (["--traces", "x", "--model", "http://localhost/v1"], "is a server"),
-        (["--traces", "x", "--model", "./no/such"], "model folder ./no/such does not exist"),
-        (["--traces", "x", "--model", "lab", "--k", "4"], "--k: only for pools"),
-        (["pool", "--model", "lab", "--json", "x"], "--json: only for --traces"),
-        (["pool", "--model", "lab", "--k", "0"], "k must be at least 1"),
+        (["--model", "lab"], "--traces"),
+        (["nowhere", "--model", "lab"], "nowhere"),
+        (["--traces", "nowhere.jsonl", "--model", "lab"], "nowhere.jsonl: No such file"),
+        (["--traces", "x", "--model", "http://localhost/v1"], "http://localhost/v1"),
+        (["--traces", "x", "--model", "./no/such"], "./no/such"),
+        (["--traces", "x", "--model", "lab", "--k", "4"], "--k"),
+        (["pool", "--model", "lab", "--json", "x"], "--json"),
+        (["pool", "--model", "lab", "--k", "0"], "k must be at least 1, got 0"),
         (["pool", "--model", "lab", "--temperature", "0"], "temperature must be above 0"),
         (["pool", "--model", "lab", "--temperature", "inf"], "temperature must be above 0 and finite"),
         (["pool", "--model", "lab", "--save-every", "-1"], "save_every must be 0 seconds or more"),
-        (["pool", "--model", ""], "--model is empty"),
+        (["pool", "--model", ""], "--model"),
         (["pool", "--model", "lab", "--revision", "main"], "--revision"),
-        (["pool", "--model", "lab", "--name", "../up"], "name must consist of letters"),
-        (["--traces", "x", "--model", "lab", "--json", "no/such/out"], "folder no/such does not exist"),
-        (["--traces", "a/x", "b/x", "--model", "lab"], "have the same file name"),
+        (["pool", "--model", "lab", "--name", "../up"], "'../up'"),
+        (["--traces", "x", "--model", "lab", "--json", "no/such/out"], "no/such"),
+        (["--traces", "a/x", "b/x", "--model", "lab"], "--traces"),
     ],
 )
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
@@ -224,7 +224,7 @@ def test_a_pool_of_another_template_or_too_large_a_k_is_refused(
     content["fingerprint"] = spec.fingerprint()
     (pool / "pool.json").write_text(json.dumps(content))
     assert main(["score", str(pool), "--model", "lab"]) == 2
-    assert "another template or tokenizer" in capsys.readouterr().err
+    assert "--template" in capsys.readouterr().err
     assert not (pool / "scores").exists()
 
 
