@@ -9,6 +9,7 @@ from typing import Any
 from offleash.callbacks import tags
 from offleash.eval.files import write_atomic
 from offleash.eval.stats.passk import powers_of_two
+from offleash.eval.stats.support import detection_limit
 
 HISTORY = "support.json"
 """In the run's folder: the base's metrics and those of every measured step."""
@@ -47,16 +48,18 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
     ]
     lines = ["", f"{'':46}{'base':>7}{f'step {first}':>10}{f'step {last}':>10}"]
     for title, tag in rows:
-        cells = [number(base.get(tag)), number(history[first].get(tag)), number(history[last].get(tag))]
+        cells = [
+            three_digits(base.get(tag)),
+            three_digits(history[first].get(tag)),
+            three_digits(history[last].get(tag)),
+        ]
         lines.append(f"{title:46}{cells[0]:>7}{cells[1]:>10}{cells[2]:>10}")
-    samples, seconds, limit = (
-        history[last][metric.tag] for metric in (tags.SAMPLES, tags.SECONDS_TOTAL, tags.DETECTION_LIMIT)
-    )
+    samples, seconds = (history[last][metric.tag] for metric in (tags.SAMPLES, tags.SECONDS_TOTAL))
     lines += [
         f"{'seconds spent monitoring':46}{seconds:>27.1f}",
         "",
         f"Support counts (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples a step);",
-        f"a pair that was missed may still have probability {limit:.2g} (95 % confidence).",
+        f"a pair that was missed may still have probability {detection_limit(k):.2g} (95 % confidence).",
         f"Details:  tensorboard --logdir {folder}",
         "",
     ]
@@ -71,5 +74,5 @@ def _floats(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {tag: math.nan if value is None else value for tag, value in metrics.items()}
 
 
-def number(value: float | None) -> str:
+def three_digits(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.3f}"

@@ -23,7 +23,7 @@ from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.summary import HISTORY, number, read_steps, run_summary, write_record
+from offleash.callbacks.summary import HISTORY, read_steps, run_summary, three_digits, write_record
 from offleash.callbacks.trackers import Trackers, custom_layout, lost_and_gained_table, pass_at_k_figure
 from offleash.eval.comparison.changes import changes
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, VerifyError
@@ -196,7 +196,7 @@ class SupportCallback(TrainerCallback):
         tqdm.write(
             f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
             f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
-            f"SRR {number(metrics[tags.UNIT.srr.tag])}, NSCR {number(metrics[tags.UNIT.nscr.tag])} "
+            f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])} "
             f"({metrics[tags.SECONDS.tag]:.1f} s)"
         )
 

@@ -19,13 +19,14 @@ from transformers import TrainingArguments
 
 from offleash.callbacks import tags
 from offleash.callbacks.metrics import pass_curve
-from offleash.callbacks.summary import HISTORY
+from offleash.callbacks.summary import HISTORY, three_digits
 from offleash.callbacks.trackers import pass_at_k_figure
 from offleash.eval.errors import OffleashError
 from offleash.eval.files import write_atomic
 from offleash.eval.report.numbers import number, p_words
 from offleash.eval.report.sanitize import markdown_text, one_line
 from offleash.eval.stats.passk import powers_of_two
+from offleash.eval.stats.support import detection_limit
 from offleash.train.recipe.config import LAB_MODEL
 from offleash.train.run_folder.changes import LAB_FOLDER
 
@@ -86,7 +87,9 @@ def support_section(record: Mapping[str, Any], task: str, model: str) -> str:
         "answer entropy (nats)": tags.ANSWER_ENTROPY.tag,
         "token entropy (nats)": record["token_entropy"],
     }
-    table = [f"| {title} | {_number(base.get(tag))} | {_number(metrics.get(tag))} |" for title, tag in rows.items()]
+    table = [
+        f"| {title} | {three_digits(base.get(tag))} | {three_digits(metrics.get(tag))} |" for title, tag in rows.items()
+    ]
     for title, part in (("lost: only the base reached them", "shrunk"), ("gained: only this model did", "expanded")):
         table.insert(-2, f"| {title} (by noise alone) | - | {_moved(metrics, part)} |")
     return "\n".join(
@@ -101,7 +104,7 @@ def support_section(record: Mapping[str, Any], task: str, model: str) -> str:
             *table,
             "",
             "Support counts (problem, correct answer) pairs hit at least once; a pair that was missed may still have "
-            f"probability {metrics[tags.DETECTION_LIMIT.tag]:.2g} (95 % confidence). Sampling alone moves pairs in "
+            f"probability {detection_limit(k):.2g} (95 % confidence). Sampling alone moves pairs in "
             "and out: in brackets, how many it would if nothing had changed, and the exact p of a count this large.",
             "",
             f"![pass@k of base and policy]({FIGURE})",
@@ -136,10 +139,6 @@ def _moved(metrics: Mapping[str, Any], part: str) -> str:
     expected, p = (math.nan if value is None else value for value in (expected, p))
     noise = "unknown" if math.isnan(expected) else f"{number(expected)}, {p_words(p)}"
     return markdown_text(f"{count:.0f} ({noise})")
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def repo_name(training: TrainingArguments) -> str:
