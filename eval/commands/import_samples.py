@@ -15,12 +15,10 @@ from pathlib import Path
 
 from offleash.eval.commands.options import json_option
 from offleash.eval.convert.formats import Reading
-from offleash.eval.convert.importer import Imported, Source, import_samples
+from offleash.eval.convert.importer import SAMPLING, Imported, Source, import_samples
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
-
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 
 
 def main(argv: list[str]) -> int:

@@ -22,11 +22,13 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.pool.store import valid_text
-from offleash.eval.problem import Problem, Status, Task
+from offleash.eval.problem import Problem, Status, Task, Verdict
 from offleash.eval.sampling import Plan
 from offleash.eval.verify.health import Failures
 
 PART_ROWS = 100_000
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
+"""The numeric sampling settings of a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,8 @@ def import_samples(
     records = [record for _, record in lines]
     _number(lines, path)
     problems, answers, where = _problems_of(lines, task, path)
-    if task is not None:
-        samples = _judged(records, where, problems, task)
-    else:
-        samples = _as_given(lines, where, problems, answers, path)
+    verdicts = _given_verdicts(lines, where, answers, path) if task is None else _verify(records, where, problems, task)
+    samples = [_sample(*one) for one in zip(records, (problems[place] for place in where), verdicts, strict=True)]
     counts = Counter(sample.problem_id for sample in samples)
     k = 1 + max(sample.index for sample in samples)
     _write(pool, _spec_of(path, problems, task, k, source or Source()), problems, answers, samples)
@@ -233,37 +233,22 @@ def _task_problems(
     return problems, [task.correct_answers(p) for p in problems], [place[p.id] for p in found if p is not None]
 
 
-def _judged(records: Sequence[Record], where: Sequence[int], problems: Sequence[Problem], task: Task) -> list[Sample]:
-    """Samples with the verdicts of the task. Raises VerifyError if the verifier failed too often."""
-    verdicts = task.verify(
-        [problems[place] for place in where],
-        [record.completion or "" for record in records],
-        [record.truncated for record in records],
-    )
+def _verify(records: Sequence[Record], where: Sequence[int], problems: Sequence[Problem], task: Task) -> list[Verdict]:
+    """The verdicts of the task. Raises VerifyError if the verifier failed too often."""
+    completions = [record.completion or "" for record in records]
+    verdicts = task.verify([problems[place] for place in where], completions, [record.truncated for record in records])
     failures = Failures()
     failures.add(verdicts)
     failures.check()
-    return [
-        _sample(record, problems[place].id, verdict.answer, verdict.correct, verdict.status, verdict.extracted_by)
-        for record, place, verdict in zip(records, where, verdicts, strict=True)
-    ]
+    return verdicts
 
 
-def _as_given(
-    lines: Sequence[tuple[int, Record]],
-    where: Sequence[int],
-    problems: Sequence[Problem],
-    answers: Sequence[Sequence[str] | None],
-    path: Path,
-) -> list[Sample]:
+def _given_verdicts(
+    lines: Sequence[tuple[int, Record]], where: Sequence[int], answers: Sequence[Sequence[str] | None], path: Path
+) -> list[Verdict]:
     reasons = [(line, _objection(record, answers[place])) for (line, record), place in zip(lines, where, strict=True)]
     check_lines(path, [(line, reason) for line, reason in reasons if reason], len(lines))
-    return [
-        _sample(
-            record, problems[place].id, record.answer, bool(record.correct), _status_of(record), record.extracted_by
-        )
-        for (_, record), place in zip(lines, where, strict=True)
-    ]
+    return [Verdict(one.answer, bool(one.correct), _status_of(one), one.extracted_by) for _, one in lines]
 
 
 def _objection(record: Record, listed: Sequence[str] | None) -> str:
@@ -288,23 +273,11 @@ def _status_of(record: Record) -> Status:
     return "no_answer" if record.answered else "ok"
 
 
-def _sample(
-    record: Record, problem_id: str, answer: str | None, correct: bool, status: Status, extracted_by: str
-) -> Sample:
+def _sample(record: Record, problem: Problem, verdict: Verdict) -> Sample:
     assert record.index is not None, "records are numbered before they become samples"
-    return Sample(
-        problem_id,
-        record.index,
-        answer,
-        correct,
-        status,
-        extracted_by,
-        record.tokens,
-        record.logprob,
-        record.base_logprob,
-        record.entropy,
-        record.completion,
-    )
+    judged = (verdict.answer, verdict.correct, verdict.status, verdict.extracted_by)
+    measured = (record.tokens, record.logprob, record.base_logprob, record.entropy)
+    return Sample(problem.id, record.index, *judged, *measured, record.completion)
 
 
 def _spec_of(path: Path, problems: Sequence[Problem], task: Task | None, k: int, source: Source) -> PoolSpec:
@@ -321,6 +294,7 @@ def _spec_of(path: Path, problems: Sequence[Problem], task: Task | None, k: int,
 
 
 def _unknown_spec(path: Path) -> PoolSpec:
+    sampling: dict[str, Any] = dict.fromkeys(SAMPLING, -1)
     return PoolSpec(
         task="imported",
         task_version="as given",
@@ -329,12 +303,7 @@ def _unknown_spec(path: Path) -> PoolSpec:
         model="unknown",
         revision="",
         weights=f"imported-{_fingerprint(path)}",
-        temperature=-1.0,
-        top_p=-1.0,
-        top_k=-1,
-        min_p=-1.0,
-        repetition_penalty=-1.0,
-        max_new_tokens=-1,
+        **sampling,
         stop=(),
         seed="unknown",
         k=1,
