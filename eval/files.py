@@ -83,7 +83,7 @@ def _is_gone(pid: int, host: str) -> bool:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make a rename survive a power cut, where the file system can: some network ones refuse to flush a folder."""
+    """Make a rename survive a power cut, where the file system can: some network file systems cannot flush a folder."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

@@ -1,1 +1,1 @@
-"""A pool: every sample of one model on one task under one sampling configuration, a folder on disk."""
+"""Pools: every sample of one model on one task with one sampling configuration, in a folder on disk."""

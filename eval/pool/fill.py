@@ -1,7 +1,7 @@
-"""The loop that fills a pool: an engine draws what the plan still lacks, the task verifies it, parts are appended.
+"""The loop that fills a pool: an engine samples what the plan lacks, the task verifies it, parts are appended.
 
-Parts are written every few seconds, so a crash, Ctrl-C or kill -9 loses at most those seconds, and the same call goes
-on where the pool stands. Nothing is kept that is not verified, and nothing that the plan would not have drawn.
+Parts are written every few seconds, so a crash, Ctrl-C or kill -9 loses at most those seconds, and the same call
+resumes. Only verified samples are kept, and only those that the plan asks for.
 """
 
 import sys
@@ -29,7 +29,7 @@ PATIENCE = 16
 
 @dataclass(slots=True)
 class Totals:
-    """Of one call: what was drawn and kept. `verdicts` has the share of every status."""
+    """What one call sampled and kept. `verdicts` has the share of every status."""
 
     samples: int = 0
     tokens: int = 0
@@ -49,11 +49,11 @@ def draw(
     failures: Failures | None = None,
     show: bool = True,
 ) -> Totals:
-    """Draw what the pool lacks of its plan.
+    """Sample what the pool lacks of its plan.
 
-    `prompts` are those of the pool's problems, in order. `save_every` is the seconds between parts. Raises EngineError
-    if a request failed (all others are kept, and a further call draws the rest), VerifyError if the verifier did too
-    often (`failures` sets the limit), PoolError if the disk refuses.
+    `prompts` are those of the pool's problems, in order. `save_every`: seconds between parts. Raises EngineError if a
+    request failed (the others are kept, and another call samples the rest), VerifyError if the verifier fails too often
+    (`failures` sets the limit), PoolError on a disk error.
     """
     return Drawing(pool, task, engine, prompts, sampling, save_every, failures or Failures(), show).run()
 
@@ -104,7 +104,7 @@ class Drawing:
         if self.failed:
             raise EngineError(
                 f"{len(self.failed)} of {len(blocks)} requests failed ({self.failed[-1]}); the others are kept. The "
-                "same command draws what is missing"
+                "same command samples what is missing"
             )
 
     def _requests(self, blocks: Sequence[Block]) -> Iterator[Request]:
@@ -113,7 +113,7 @@ class Drawing:
             yield Request(problem, self.prompts[problem], start, size, seed)
 
     def _take_next(self, stream: Iterator[Drawn], bar: Any) -> bool:
-        """False at the end. If the engine gives up, or the user does, what it gave before is saved."""
+        """False at the end. If the engine fails or the user interrupts, what was sampled before is saved."""
         try:
             drawn = next(stream, None)
             if drawn is not None:
@@ -128,7 +128,7 @@ class Drawing:
         request, completions = drawn
         if len(completions) != request.n:
             raise EngineError(
-                f"engine {self.engine.name!r} gave {len(completions)} completions where {request.n} were asked for"
+                f"engine {self.engine.name!r} returned {len(completions)} completions for a request of {request.n}"
             )
         reason = next((c.text for c in completions if c.finish == "error"), None)
         if reason is None:
@@ -138,14 +138,14 @@ class Drawing:
         self.failed.append(reason)
         self._failed_in_a_row += 1
         if self._failed_in_a_row >= PATIENCE:
-            raise EngineError(f"{PATIENCE} requests failed in a row ({reason}); what was drawn before is kept")
+            raise EngineError(f"{PATIENCE} requests failed in a row ({reason}); what was sampled before is kept")
 
     def _is_time_to_save(self) -> bool:
         full = sum(request.n for request, _ in self.pending) >= PART_SAMPLES
         return full or time.monotonic() - self._saved >= self.save_every
 
     def _save(self, bar: Any) -> None:
-        """Verify and append what is pending; draws behind a gap of a stopping plan wait."""
+        """Verify and append what is pending; under a plan that stops early, samples after a gap wait."""
         ready = self._ready()
         samples = [(r.problem, r.start + i, c) for r, completions in ready for i, c in enumerate(completions)]
         if samples:
@@ -169,7 +169,7 @@ class Drawing:
         for drawn in sorted(self.pending, key=lambda drawn: (drawn.request.problem, drawn.request.start)):
             problem, start = drawn.request.problem, drawn.request.start
             if self.ledger.is_done(problem):
-                continue  # its stop came in an earlier part
+                continue  # it stopped in an earlier part
             if start == reached.setdefault(problem, self.ledger.prefix(problem)):
                 reached[problem] = start + drawn.request.n
                 ready.append(drawn)
@@ -222,7 +222,7 @@ class Drawing:
         size = sum(block.size for block in blocks)
         fixed = self.ledger.successes is None
         before = int(self.ledger.draws_p.sum()) if fixed else 0
-        title = self.pool.spec.task if fixed else f"{self.pool.spec.task} to {self._end} draws"
+        title = self.pool.spec.task if fixed else f"{self.pool.spec.task} to {self._end} samples"
         return tqdm(
             desc=title,
             total=before + size,

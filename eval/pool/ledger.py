@@ -1,11 +1,11 @@
-"""A plan's draws as blocks: a few consecutive indices of one problem, drawn by one request with a seed of its own.
+"""What is left of a plan, in blocks: consecutive indices of one problem, sampled by one request with its own seed.
 
 What is missing from a pool is cut into blocks the same way every time, and a block's seed depends on nothing but the
-pool's seed, the problem and the block's first index. So a run that was killed draws again exactly what it lost.
+pool's seed, the problem and the block's first index. A run that was killed therefore samples exactly what it lost.
 
-A problem under a plan that stops early (`stats.stopping`) is drawn in rounds, to 32 draws, to 64, to 128 and so
-on. It is done or not by its draws in index order without a gap, never by which of them came back first; draws after the
-last success that the plan asks for are not kept, so that a pool holds the stopped experiment and nothing more.
+Under a plan that stops early (`stats.stopping`), a problem is sampled in rounds: up to 32 samples, 64, 128 and so on.
+Whether it is done depends on its samples in index order without a gap, never on which of them arrived first. Samples
+after the last success of the plan are discarded, so that a pool holds the stopped experiment and nothing more.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ _UNSEEN = -1
 
 
 class Block(NamedTuple):
-    """`size` draws of one problem (an index into the pool's problems), from index `start` on."""
+    """`size` samples of one problem (an index into the pool's problems), from index `start` on."""
 
     problem: int
     start: int
@@ -28,7 +28,7 @@ class Block(NamedTuple):
 
 
 def round_ends(k: int, successes: int | None) -> list[int]:
-    """How far each round draws a problem that is not done: k at once, or twice as far each time."""
+    """Up to which index each round samples a problem that is not done: k at once, or twice as far each time."""
     if successes is None:
         return [k]
     ends = []
@@ -40,7 +40,7 @@ def round_ends(k: int, successes: int | None) -> list[int]:
 
 
 class Ledger:
-    """What a pool holds of its plan: for each (problem, index) whether it was drawn and was correct."""
+    """What a pool holds of its plan: for each (problem, index) whether it was sampled and was correct."""
 
     def __init__(self, pool: Pool) -> None:
         self.k, self.successes = pool.spec.k, pool.spec.plan.successes
@@ -52,7 +52,7 @@ class Ledger:
         self._state_pk[problem_r, index_r] = correct_r
 
     def has(self, below: int) -> np.ndarray:
-        """[problem, index < below]: drawn or not."""
+        """[problem, index < below]: sampled or not."""
         drawn: np.ndarray = self._state_pk[:, :below] != _UNSEEN
         return drawn
 
@@ -65,7 +65,7 @@ class Ledger:
         return np.count_nonzero(self._state_pk == 1, axis=1)
 
     def prefix(self, problem: int) -> int:
-        """How many draws it has from index 0 on without a gap."""
+        """How many samples it has from index 0 on without a gap."""
         gaps = np.flatnonzero(self._state_pk[problem] == _UNSEEN)
         return int(gaps[0]) if len(gaps) else self.k
 
@@ -77,7 +77,7 @@ class Ledger:
         return self.successes is not None and wins >= self.successes
 
     def kept(self, problem: int, correct_r: np.ndarray) -> int:
-        """How many of a problem's next draws, in index order, the plan keeps: up to its last success."""
+        """How many of a problem's next samples, in index order, the plan keeps: up to its last success."""
         if self.successes is None:
             return len(correct_r)
         before = int(np.count_nonzero(self._state_pk[problem, : self.prefix(problem)] == 1))
@@ -106,11 +106,11 @@ class Ledger:
         return sorted(found, key=lambda block: (block.start, block.problem))
 
     def pass_at_1(self, end: int) -> float:
-        """Mean over problems, unbiased: of those drawn so far, or of the stopped experiment capped at `end`."""
+        """Mean over problems, unbiased: of those sampled so far, or of the stopped experiment capped at `end`."""
         draws_p, correct_p = self.draws_p, self.correct_p
         if self.successes is not None:
             if np.any((correct_p < self.successes) & (draws_p < end)):
-                return float("nan")  # in mid-round, stopping is still open
+                return float("nan")  # in the middle of a round it is unknown who stops
             return float(stopped_pass_at_k(draws_p, correct_p, [1], successes=self.successes, cap=end).mean())
         drawn = draws_p > 0
         return float((correct_p[drawn] / draws_p[drawn]).mean()) if drawn.any() else float("nan")

@@ -1,8 +1,8 @@
-"""A pool: every sample of one model on one task under one sampling configuration, in a folder.
+"""A pool: every sample of one model on one task with one sampling configuration, in a folder.
 
-`pool.json` says what was drawn (written last: a folder without it is not a pool yet), `problems.parquet` from which
-problems, and `samples-*.parquet` are append-only parts. Any number of processes may append at once; a crash loses at
-most the part being written, and `missing` says what is left to draw.
+`pool.json` holds the settings (written last: a folder without it is not a pool yet), `problems.parquet` the problems,
+and `samples-*.parquet` are append-only parts. Any number of processes may append at once; a crash loses at most the
+part being written, and `missing` tells what is left to sample.
 """
 
 import datetime
@@ -66,7 +66,7 @@ class Pool:
     def create(
         cls, path: str | Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None = None
     ) -> "Pool":
-        """A new, empty pool. `answers` lists all correct answer classes of each problem, None where they cannot be."""
+        """A new, empty pool. `answers`: the correct answer classes of each problem, None where they are not listed."""
         folder = Path(path)
         if not _make(folder, spec, problems, answers):
             raise PoolError(f"{folder} is already a pool: open it, or choose another folder")
@@ -74,7 +74,7 @@ class Pool:
 
     @classmethod
     def open(cls, path: str | Path, *, writing: bool = False) -> "Pool":
-        """An existing pool; `writing` also removes what writers that died left behind."""
+        """An existing pool; `writing` also removes what dead writers left behind."""
         folder = Path(path)
         pool = cls(folder, _read_spec(folder))
         if writing:
@@ -85,16 +85,16 @@ class Pool:
     def open_or_create(
         cls, path: str | Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None = None
     ) -> "Pool":
-        """The pool at `path`, made if there is none. Raises PoolError naming every setting that is not the pool's."""
+        """The pool at `path`, created if there is none. Raises PoolError naming every setting that differs."""
         folder = Path(path)
         _make(folder, spec, problems, answers)
-        # Read back even if just made: another process may have made it at the same moment, with other settings.
+        # Read back even if just created: another process may have done so at the same moment, with other settings.
         pool = cls.open(folder, writing=True)
         differences = pool.spec.differences(spec)
         if differences:
             raise PoolError(
-                f"{folder} was drawn with other settings (the pool's -> asked for): {'; '.join(differences)}. "
-                "Choose another folder, or ask for the pool's settings"
+                f"{folder} was sampled with other settings (the pool's -> requested): {'; '.join(differences)}. "
+                "Choose another folder, or use the pool's settings"
             )
         return pool
 
@@ -112,9 +112,9 @@ class Pool:
         return self._draws.problem_ids
 
     def append(self, rows: pa.Table | Mapping[str, Any] | Sequence[Sample]) -> Path | None:
-        """Write rows (columns by name, or samples) as one part and return it; no rows write no part.
+        """Write rows (columns by name, or samples) as one part and return its path; None if there are no rows.
 
-        Raises PoolError, and writes nothing, if a row is not a draw of this pool or comes twice, or the disk refuses.
+        Raises PoolError, and writes nothing, if a row is not of this pool or duplicated, or on a disk error.
         """
         table = rows_table(rows)
         if table.num_rows == 0:
@@ -128,12 +128,12 @@ class Pool:
         return self.parts.write(table)
 
     def missing(self, k: int | None = None) -> list[np.ndarray]:
-        """For each problem, in order, the indices below k (default: the whole budget) not yet drawn, ascending."""
+        """For each problem, in order, the indices below k (default: the budget) that are not sampled yet, ascending."""
         return [np.flatnonzero(~seen_k) for seen_k in self._seen(k).seen_pk]
 
     @property
     def is_complete(self) -> bool:
-        """True if no index of the budget is missing. A plan that stops early may be done before that."""
+        """True if no index below k is missing. A plan that stops early can be done before that."""
         return bool(self._seen(None).seen_pk.all())
 
     def duplicates(self) -> int:
@@ -145,7 +145,7 @@ class Pool:
     ) -> Iterator[Chunk]:
         """The samples, each (problem, index) once, in chunks of bounded size and in the order they were written.
 
-        `limit` keeps the first draws only (index < limit), `problem_ids` some problems only. `answer` comes
+        `limit` keeps the first samples of each problem (index < limit), `problem_ids` these problems. `answer` comes
         dictionary-encoded.
         """
         if strange := [name for name in columns if name not in SCHEMA.names]:
@@ -172,7 +172,7 @@ class Pool:
         return table if ascending else table.take(pa.array(np.argsort(key_r, kind="stable")))
 
     def hits(self, limit: int | None = None) -> Hits:
-        """Draws and correct draws per problem, hits per unit, of the first `limit` draws."""
+        """Samples and correct samples per problem, hits per unit, of the first `limit` samples."""
         listed = any(answers is not None for answers in self.answers)
         chunks = (
             (
@@ -185,14 +185,15 @@ class Pool:
         return count_hits(self.problem_ids, self.answers, chunks)
 
     def answer_counts(self, limit: int | None = None) -> AnswerCounts:
-        """Draws per (problem, answer class), of the first `limit` draws."""
+        """Samples per (problem, answer class), of the first `limit` samples."""
         chunks = ((chunk.problem_r, chunk.columns.column("answer")) for chunk in self.scan(["answer"], limit))
         return count_answers(self.problem_ids, chunks)
 
     def tally(self, limit_p: Ints | None = None, note: Callable[[str], None] | None = None) -> Tally:
-        """What a comparison counts, of each problem's draws with an index below its `limit_p` (default: all).
+        """What a comparison counts, of each problem's samples with an index below its `limit_p` (default: all).
 
-        Two pools of different budgets are brought to the same draws by `limit_p`. `note` is called during long reads.
+        With `limit_p`, pools of different budgets are compared at the same number of samples. `note` is called during
+        long reads.
         """
         return tally(self.problem_ids, self.answers, self._limited(limit_p, note))
 
@@ -203,7 +204,7 @@ class Pool:
             seen += len(chunk.problem_r)
             if note is not None and seen - told >= _NOTE_ROWS:
                 told = seen
-                note(f"{self.path}: {seen / 1e6:.0f} million draws read")
+                note(f"{self.path}: {seen / 1e6:.0f} million samples read")
             if limit_p is None:
                 yield chunk
                 continue
@@ -216,7 +217,7 @@ class Pool:
         path = self.path / "problems.parquet"
         problems, answers = read_problems(path)
         if problems_fingerprint(problems) != self.spec.problems:
-            raise PoolError(f"{path} does not hold the problems that pool.json names; restore it or draw a new pool")
+            raise PoolError(f"{path} does not hold the problems that pool.json names; restore it or sample a new pool")
         return problems, answers
 
     @cached_property
@@ -225,7 +226,7 @@ class Pool:
 
     def _budget(self, limit: int | None) -> int:
         if limit is not None and not 1 <= limit <= self.spec.k:
-            raise PoolError(f"{self.path} has a budget of {self.spec.k} draws per problem, but {limit} were asked for")
+            raise PoolError(f"{self.path} has a budget of {self.spec.k} samples per problem, but the limit is {limit}")
         return self.spec.k if limit is None else limit
 
     def _marked(self, problem_ids: Sequence[str]) -> np.ndarray:
@@ -247,17 +248,17 @@ def _one(table: pa.Table, name: str) -> pa.Array:
 
 
 def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None) -> bool:
-    """Write an empty pool; False if there is one. Processes that do so at once with the same spec all succeed."""
+    """Write an empty pool; False if there is one. Several processes may do so at once with the same spec."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # In this order: another process may make the pool and append to it in between.
+        # In this order: another process may create the pool and append to it in between.
         has_parts = any(folder.glob("samples-*.parquet"))
         if (folder / "pool.json").exists():
             return False
     except OSError as error:
-        raise PoolError(f"cannot make a pool in {folder}: {error.strerror}; choose a writable folder") from error
+        raise PoolError(f"cannot create a pool in {folder}: {error.strerror}; choose a writable folder") from error
     if has_parts:
-        raise PoolError(f"{folder} holds samples but no pool.json to say what they are: choose another folder")
+        raise PoolError(f"{folder} holds samples but no pool.json: restore it, or choose another folder")
     if problems_fingerprint(problems) != spec.problems:
         raise PoolError("the spec's problems fingerprint is not that of the problems: use problems_fingerprint")
     write_problems(folder / "problems.parquet", problems, [None] * len(problems) if answers is None else answers)
@@ -273,17 +274,17 @@ def _read_spec(folder: Path) -> PoolSpec:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         what = "is not a pool: it has no pool.json" if folder.is_dir() else "does not exist"
-        raise PoolError(f"{folder} {what}; check the path, or draw a pool there first") from None
+        raise PoolError(f"{folder} {what}; check the path, or sample a pool there first") from None
     except OSError as error:
         raise PoolError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise PoolError(f"{path} is not readable as JSON ({error}); restore it or draw a new pool") from error
+        raise PoolError(f"{path} is not readable as JSON ({error}); restore it or sample a new pool") from error
     version = content.get("format") if isinstance(content, dict) else None
     if isinstance(version, int) and version > FORMAT:
         raise PoolError(f"{folder} is a pool of format {version}, this Offleash reads up to {FORMAT}: upgrade Offleash")
     if version not in (1, FORMAT) or not isinstance(content.get("spec"), dict):
-        raise PoolError(f"{path} does not describe a pool (format {version!r}); restore it or draw a new pool")
+        raise PoolError(f"{path} does not describe a pool (format {version!r}); restore it or sample a new pool")
     spec = PoolSpec.from_json(content["spec"])
     if spec.fingerprint() != content.get("fingerprint"):
-        raise PoolError(f"{path} was changed after the pool was made: its fingerprint does not fit; restore it")
+        raise PoolError(f"{path} was changed after the pool was created (its fingerprint differs): restore it")
     return spec

@@ -1,10 +1,10 @@
-"""The alarm for completions that repeat more often than chance allows: a seed bug turns pass@k into pass@1.
+"""A test for completions that repeat more often than chance allows: a seed bug turns pass@k into pass@1.
 
-A completion is drawn again with probability exp(its log-probability), which is known. So each draw is compared with the
-one before it in its block, and with the one at the same place of the problem's first block: given the earlier of the
-two, a repeat is a coin with a known chance, and the sum over all of them has a known mean and spread. Servers that
-answer from a cache, seeds that are ignored or the same for two blocks, workers that draw the same: all show there.
-Without log-probabilities only a whole block that comes twice is noticed, against the shares seen within the block.
+A completion is sampled again with probability exp(its log-probability), which is known. Each sample is compared with
+the one before it in its block, and with the one at the same place of the problem's first block: given the earlier of
+the two, a repeat is a Bernoulli trial with a known probability, and the sum over all of them has a known mean and
+variance. Servers that answer from a cache, seeds that are ignored or used for two blocks, workers that sample the same:
+all show up there. Without log-probabilities only a duplicated block is noticed, against the shares within the block.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from offleash.eval.pool.pool import Pool
 IMPOSSIBLE = math.log(1e-9)
 SIGMAS = 6.0
 SLACK = 0.1
-"""Share of the expected repeats that two spellings of one text in tokens may add."""
+"""Share of the expected repeats that two tokenizations of one text may add."""
 
 
 @dataclass(slots=True)
@@ -53,11 +53,11 @@ class Repeats:
         self.first_pb = np.zeros((len(pool.problem_ids), size), dtype=np.uint64)  # digests; 0 is none
         self.first_logp_pb = np.full(self.first_pb.shape, np.nan)
         self.within, self.between = RepeatTest(), RepeatTest()
-        # Of whole blocks; eight bytes each, for there may be millions.
+        # Of blocks; eight bytes each, as there may be millions.
         self.blocks_pb = np.zeros((len(pool.problem_ids), -(-pool.spec.k // block)), dtype=np.uint64)
 
     def remember(self, drawn_pk: np.ndarray) -> None:
-        """Read the first block of every problem from the pool, so that a restart is watched too."""
+        """Read the first block of every problem from the pool, so that a resumed run is tested too."""
         left = int(np.count_nonzero(drawn_pk[:, : self.first_pb.shape[1]]))
         if not left:
             return
@@ -73,7 +73,7 @@ class Repeats:
             self.blocks_pb[problem, 0] = _block_digest(digest_i[digest_i > 0])
 
     def add(self, problem: int, start: int, completions: Sequence[Completion]) -> None:
-        """Count the repeats of a new block. Raises EngineError if it is another block of the problem once more."""
+        """Count the repeats of a new block. Raises EngineError if it duplicates another block of the problem."""
         digest_i = np.array([_digest(c.text, c.tokens) for c in completions], dtype=np.uint64)
         logp_i = np.array([c.logprob for c in completions], dtype=np.float64)
         self._check_twin(problem, start, digest_i, logp_i)
@@ -94,7 +94,7 @@ class Repeats:
                 raise EngineError(
                     f"completions of the same problem repeat beyond chance {where}: {test.seen} repeats where "
                     f"{test.expected:.1f} are expected. The seed is ignored or reused, or a cache answers: pass@k "
-                    "from such draws would be pass@1. Nothing of this part was kept"
+                    "from such samples would be pass@1. This part was discarded"
                 )
 
     def _check_twin(self, problem: int, start: int, digest_i: np.ndarray, logp_i: np.ndarray) -> None:
@@ -104,9 +104,9 @@ class Repeats:
         if twins and block_log_chance(digest_i, logp_i) < IMPOSSIBLE:
             other = twins[0] * self.block
             raise EngineError(
-                f"problem {self.pool.problem_ids[problem]!r}: draws {start} to {start + len(digest_i) - 1} are the "
-                f"same, one by one, as those from {other} on: that is no chance. The engine uses a seed twice: pass@k "
-                "from such draws would be pass@1. Nothing of this part was kept"
+                f"problem {self.pool.problem_ids[problem]!r}: samples {start} to {start + len(digest_i) - 1} are "
+                f"identical to those from {other} on, which is not chance. The engine uses a seed twice: pass@k "
+                "from such samples would be pass@1. This part was discarded"
             )
 
 

@@ -38,7 +38,7 @@ _REQUIRED = ("problem_id", "index", "answer", "correct", "status")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion with its verdict; None is unknown.
+    """One completion with its verdict; None means unknown.
 
     `logprob` is the sum over its tokens, `base_logprob` the same sum under the base model, `entropy` the mean over its
     tokens of the entropy of the next-token distribution.

@@ -1,4 +1,4 @@
-"""What a pool was drawn from: every setting that decides the distribution of its samples, and a fingerprint of them."""
+"""The settings of a pool: everything that decides the distribution of its samples, and a fingerprint of it."""
 
 import hashlib
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ class Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSpec(Spec):
-    """Of one pool. No sampling field has a default: an engine's default is not another's.
+    """The settings of one pool. No sampling field has a default: engines differ in theirs.
 
-    A knob that is off has one spelling: `top_p=1.0`, `top_k=0`, `min_p=0.0`, `repetition_penalty=1.0`. `revision` is ""
+    Parameters that are off: `top_p=1.0`, `top_k=0`, `min_p=0.0`, `repetition_penalty=1.0`. `revision` is ""
     for a local folder. `model`, `revision`, `versions` and `created` are recorded and never compared: the weights are.
     """
 
@@ -62,7 +62,7 @@ class PoolSpec(Spec):
     stop: tuple[str, ...]
     seed: int | str
     k: int
-    """The budget: draws are numbered 0 to k - 1 for each problem."""
+    """The budget: the samples of a problem are numbered 0 to k - 1."""
     plan: Plan
     engine: str
     dtype: str
@@ -76,7 +76,7 @@ class PoolSpec(Spec):
         object.__setattr__(self, "stop", tuple(self.stop))
         object.__setattr__(self, "versions", {name: str(version) for name, version in self.versions.items()})
         if self.k < 1:
-            raise PoolError(f"a pool needs a budget of at least one draw per problem, got k={self.k}")
+            raise PoolError(f"a pool needs at least one sample per problem, got k={self.k}")
         try:
             self.fingerprint()
         except (TypeError, ValueError) as error:
@@ -91,7 +91,9 @@ class PoolSpec(Spec):
         names = {item.name for item in fields(cls)}
         if names != values.keys():
             missing, unknown = sorted(names - values.keys()), sorted(values.keys() - names)
-            raise PoolError(f"the pool's spec is not one of this version: missing {missing}, unknown {unknown}")
+            raise PoolError(
+                f"the pool's spec has other fields than this version of Offleash: missing {missing}, unknown {unknown}"
+            )
         try:
             return cls(**{**values, "plan": Plan.from_json(values["plan"])})
         except (AttributeError, TypeError, ValueError) as error:

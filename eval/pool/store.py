@@ -3,7 +3,7 @@
 The samples of a pool and the scores of its completions are stored in the same way. A part is written atomically,
 stamped with the fingerprint of the settings it was made with, and checked when it is read. Two workers may have written
 the same (problem, index): the first part by name, which is the first written, has it; the other row is dropped and
-counted. A map of one byte per possible draw remembers what was seen: 25 MB for 25 million.
+counted. A map of one byte per possible sample remembers what was seen: 25 MB for 25 million.
 """
 
 import json
@@ -41,7 +41,7 @@ _PROBLEM_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Some samples: their problem (an index into the pool's problems), the index of the draw, the columns asked for."""
+    """Some rows: their problem (an index into the pool's problems), the index of the sample, the requested columns."""
 
     problem_r: np.ndarray
     index_r: np.ndarray
@@ -50,13 +50,13 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draws:
-    """The draws a pool may hold: its problems in order, each with indices 0 to k - 1."""
+    """The samples that a pool may hold: its problems in order, each with indices 0 to k - 1."""
 
     problem_ids: tuple[str, ...]
     k: int
 
     def locate(self, problem_id: pa.DictionaryArray, index: pa.Array, where: str) -> tuple[np.ndarray, np.ndarray]:
-        """(problem_r, index_r) of rows. Raises PoolError, naming the first, for one that is not a draw of this pool."""
+        """(problem_r, index_r) of rows. Raises PoolError, naming the first, for one that is not of this pool."""
         ids = pa.array(self.problem_ids, problem_id.dictionary.type)
         place = pc.fill_null(pc.index_in(problem_id.dictionary, value_set=ids), -1).to_numpy(zero_copy_only=False)
         problem_r = place[problem_id.indices.to_numpy(zero_copy_only=False)].astype(np.int64)
@@ -65,14 +65,14 @@ class Draws:
         if len(strange):
             row = int(strange[0])
             raise PoolError(
-                f"{where}: problem {problem_id[row].as_py()!r}, index {index_r[row]} is not a draw of this pool, "
+                f"{where}: problem {problem_id[row].as_py()!r}, index {index_r[row]} does not belong to this pool, "
                 f"which has {len(self.problem_ids)} problems and indices 0 to {self.k - 1}"
             )
         return problem_r, index_r
 
 
 class Seen:
-    """Which draws below `limit` were met."""
+    """Which samples below `limit` were seen."""
 
     def __init__(self, problems: int, limit: int) -> None:
         self.limit = limit
@@ -185,7 +185,7 @@ def write_problems(path: Path, problems: Sequence[Problem], answers: Answers) ->
     if len(answers) != len(problems):
         raise PoolError(f"{len(problems)} problems but {len(answers)} lists of correct answers: give one per problem")
     if not problems:
-        raise PoolError("a pool needs at least one problem: the task has none")
+        raise PoolError("a pool needs at least one problem, and the task has none")
     doubled = [name for name, count in Counter(problem.id for problem in problems).items() if count > 1]
     if doubled:
         raise PoolError(f"{len(doubled)} problem ids occur more than once, e.g. {doubled[0]!r}: make them unique")
@@ -199,7 +199,7 @@ def _problem_row(problem: Problem, answers: Sequence[str] | None) -> dict[str, A
             raise PoolError(f"problem {problem.id!r}: its {name} holds a lone surrogate and cannot be stored")
     listed = None if answers is None else [valid_text(answer) for answer in answers]
     if listed is not None and len(set(listed)) < len(listed):
-        raise PoolError(f"problem {problem.id!r}: its list of correct answers repeats one; list each class once")
+        raise PoolError(f"problem {problem.id!r}: its list of correct answers has duplicates; list each class once")
     try:
         prompt, meta = json.dumps(problem.prompt), json.dumps(problem.meta)
     except (TypeError, ValueError) as error:
@@ -208,12 +208,12 @@ def _problem_row(problem: Problem, answers: Sequence[str] | None) -> dict[str, A
 
 
 def read_problems(path: Path) -> tuple[list[Problem], list[tuple[str, ...] | None]]:
-    """The problems in order and their listed answers. Raises PoolError if the file is missing or damaged."""
+    """The problems in order, and their answers where listed. Raises PoolError if the file is missing or damaged."""
     try:
         rows = pq.read_table(path, page_checksum_verification=True).to_pylist()
         problems = [Problem(row["id"], json.loads(row["prompt"]), row["gold"], json.loads(row["meta"])) for row in rows]
         answers = [None if row["answers"] is None else tuple(row["answers"]) for row in rows]
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise PoolError(f"{path} is missing or damaged ({reason}); restore it or draw a new pool") from error
+        raise PoolError(f"{path} is missing or damaged ({reason}); restore it or sample a new pool") from error
     return problems, answers

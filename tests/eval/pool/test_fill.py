@@ -202,7 +202,7 @@ def test_requests_that_fail_are_reported_and_drawn_later(tmp_path: Path, success
     task = Coin(20)
     good, incomplete = (make_pool(tmp_path / name, task, 64, successes) for name in ("good", "incomplete"))
     fill(good, task, CoinEngine(shuffled=True))
-    with pytest.raises(EngineError, match=r"2 of \d+ requests failed \(the server is gone\)"):
+    with pytest.raises(EngineError, match=r"2 of \d+ .*the server is gone"):
         fill(incomplete, task, Broken({(1, 0), (2, 16)}, shuffled=True))
     assert 0 < len(content(incomplete)) < len(content(good))
     fill(incomplete, task, CoinEngine(shuffled=True))
@@ -212,7 +212,7 @@ def test_requests_that_fail_are_reported_and_drawn_later(tmp_path: Path, success
 def test_an_engine_that_always_fails_stops_the_run_soon(tmp_path: Path) -> None:
     task, engine = Coin(20), Broken({(p, s) for p in range(1, 20) for s in range(0, 256, 16)})
     pool = make_pool(tmp_path, task, k=256)
-    with pytest.raises(EngineError, match=f"{PATIENCE} requests failed in a row"):
+    with pytest.raises(EngineError, match=str(PATIENCE)):
         fill(pool, task, engine)
     assert len(engine.drawn) == PATIENCE + 1
     assert len(content(pool)) == 16
@@ -224,7 +224,7 @@ def test_a_short_count_is_never_silent(tmp_path: Path) -> None:
             return super().completions(request, seed)[:-1]
 
     task = Coin()
-    with pytest.raises(EngineError, match="gave 15 completions where 16 were asked for"):
+    with pytest.raises(EngineError, match=r"15 completions .* 16"):
         fill(make_pool(tmp_path, task), task, Short())
 
 
@@ -249,7 +249,7 @@ def test_a_failing_verifier_stops_the_run_and_its_verdicts_are_not_kept(tmp_path
 
     task = Sick()
     pool = make_pool(tmp_path, task)
-    with pytest.raises(VerifyError, match="the verifier failed on"):
+    with pytest.raises(VerifyError, match="verifier"):
         fill(pool, task, CoinEngine(), save_every=1e9)
     assert content(pool) == []
 
@@ -283,7 +283,7 @@ class HalfSame(CoinEngine):
 def test_a_block_that_comes_twice_stops_the_run(tmp_path: Path, logprobs: bool) -> None:
     task = Coin()
     pool = make_pool(tmp_path, task)
-    with pytest.raises(EngineError, match="draws 16 to 31 are the same, one by one, as those from 0 on"):
+    with pytest.raises(EngineError, match=r"16 to 31 .* 0"):
         fill(pool, task, SameSeed(logprobs=logprobs))
     assert {row["index"] for row in content(pool)} <= set(range(16))
 
@@ -296,7 +296,7 @@ def test_a_block_that_was_drawn_before_a_restart_stops_the_run_too(tmp_path: Pat
     with pytest.raises(EngineError, match="failed"):
         fill(pool, task, fill_first)
     assert len(content(pool)) == 6 * 16
-    with pytest.raises(EngineError, match="as those from 0 on"):
+    with pytest.raises(EngineError, match="from 0"):
         fill(Pool.open(tmp_path), task, SameSeed())
 
 
@@ -304,7 +304,7 @@ def test_a_block_that_was_drawn_before_a_restart_stops_the_run_too(tmp_path: Pat
 def test_repeats_beyond_chance_stop_the_run(tmp_path: Path, engine: CoinEngine) -> None:
     task = Coin()
     pool = make_pool(tmp_path, task, k=256)
-    with pytest.raises(EngineError, match="repeat beyond chance"):
+    with pytest.raises(EngineError, match="repeat"):
         fill(pool, task, engine)
     assert len(content(pool)) < 6 * 48
 

@@ -99,9 +99,9 @@ def test_completions_are_read_only_when_asked_for(tmp_path: Path) -> None:
     pool.append(rows([(0, 0), (1, 0)]))
     assert "completion" not in pool.read().column_names
     assert pool.read(["completion"], problem_ids=["p1"]).to_pylist() == [{"completion": "1:0"}]
-    with pytest.raises(PoolError, match="no column colour"):
+    with pytest.raises(PoolError, match="colour"):
         pool.read(["colour"])
-    with pytest.raises(PoolError, match="no problem 'p9'"):
+    with pytest.raises(PoolError, match="'p9'"):
         pool.read(problem_ids=["p9"])
 
 
@@ -142,17 +142,17 @@ def test_an_empty_pool_has_no_samples_and_every_unit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"index": [40]}, "index 40 is not a draw"),
-        ({"index": [-1]}, "index -1 is not a draw"),
-        ({"index": [2**40]}, "'index' is not int32"),
-        ({"index": [None]}, "index must be given"),
+        ({"index": [40]}, "index 40"),
+        ({"index": [-1]}, "index -1"),
+        ({"index": [2**40]}, "'index'"),
+        ({"index": [None]}, "index"),
         ({"problem_id": ["q"]}, "problem 'q'"),
-        ({"status": ["fine"]}, "unknown status"),
-        ({"correct": ["yes"]}, "'correct' is not bool"),
-        ({"answer": [5]}, "'answer' is not"),
-        ({"answer": ["a", "b"]}, "1 problem ids but"),
-        ({"colour": ["red"]}, "unknown columns"),
-        ({"completion": pa.array([b"\xff"]).view(pa.string())}, "'completion' is not"),
+        ({"status": ["fine"]}, "fine"),
+        ({"correct": ["yes"]}, "'correct'"),
+        ({"answer": [5]}, "'answer'"),
+        ({"answer": ["a", "b"]}, "answer"),
+        ({"colour": ["red"]}, "colour"),
+        ({"completion": pa.array([b"\xff"]).view(pa.string())}, "'completion'"),
     ],
 )
 def test_rows_that_are_not_draws_of_the_pool_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -164,7 +164,7 @@ def test_rows_that_are_not_draws_of_the_pool_are_refused(tmp_path: Path, change:
 
 def test_an_append_that_repeats_itself_is_refused(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path, SPEC, PROBLEMS)
-    with pytest.raises(PoolError, match="'p1' has index 7 more than once"):
+    with pytest.raises(PoolError, match=r"'p1' .* 7"):
         pool.append(rows([(1, 7), (0, 7), (1, 7)]))
 
 
@@ -217,17 +217,17 @@ def test_problems_that_cannot_be_told_apart_or_stored_are_refused(tmp_path: Path
     def create(problems: list[Problem], answers: Any = None) -> None:
         Pool.create(tmp_path, replace(SPEC, problems=problems_fingerprint(problems)), problems, answers)
 
-    with pytest.raises(PoolError, match="more than once"):
+    with pytest.raises(PoolError, match="p0"):
         create([PROBLEMS[0], PROBLEMS[0]])
     with pytest.raises(PoolError, match="lone surrogate"):
         create([Problem("\ud800", "q", "g")])
-    with pytest.raises(PoolError, match="repeats one"):
+    with pytest.raises(PoolError, match="p0"):
         create(PROBLEMS[:1], [("a", "a")])
-    with pytest.raises(PoolError, match="one per problem"):
+    with pytest.raises(PoolError, match="5 problems"):
         create(PROBLEMS, [None])
     with pytest.raises(PoolError, match="JSON"):
         create([Problem("p", "q", "g", {"image": object()})])
-    with pytest.raises(PoolError, match="not that of the problems"):
+    with pytest.raises(PoolError, match="problems_fingerprint"):
         Pool.create(tmp_path, SPEC, PROBLEMS[:2])
     assert not (tmp_path / "pool.json").exists()
 
@@ -258,7 +258,7 @@ def test_a_folder_without_pool_json_is_made_again_unless_it_holds_samples(tmp_pa
     pool = Pool.open_or_create(tmp_path, SPEC, PROBLEMS)
     pool.append(rows([(0, 0)]))
     (tmp_path / "pool.json").unlink()
-    with pytest.raises(PoolError, match=r"holds samples but no pool\.json"):
+    with pytest.raises(PoolError, match=r"pool\.json"):
         Pool.open_or_create(tmp_path, SPEC, PROBLEMS)
 
 
@@ -271,7 +271,7 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
     flipped[whole.index(b"p0") + 1] ^= 1  # in the dictionary of problem ids: only its checksum can tell
     for damaged in (b"", whole[:4], whole[: len(whole) // 2], whole[:-1], bytes(flipped)):
         part.write_bytes(damaged)
-        with pytest.raises(PoolError, match=rf"{part.name} is damaged"):
+        with pytest.raises(PoolError, match=part.name):
             pool.hits()
         with pytest.raises(PoolError, match=part.name):
             pool.missing()
@@ -295,9 +295,9 @@ def test_damaged_or_exchanged_problems_are_refused(tmp_path: Path) -> None:
     shorter = PROBLEMS[:2]
     Pool.create(tmp_path / "b", replace(SPEC, problems=problems_fingerprint(shorter)), shorter)
     (tmp_path / "b" / "problems.parquet").replace(tmp_path / "a" / "problems.parquet")
-    with pytest.raises(PoolError, match="does not hold the problems"):
+    with pytest.raises(PoolError, match=r"problems\.parquet"):
         Pool.open(tmp_path / "a").hits()
-    with pytest.raises(PoolError, match="missing or damaged"):
+    with pytest.raises(PoolError, match=r"problems\.parquet"):
         Pool.open(tmp_path / "b").hits()
 
 
@@ -548,9 +548,9 @@ def test_a_file_size_limit_leaves_no_half_part_and_one_clear_line(tmp_path: Path
 
 def test_a_folder_that_cannot_be_made_or_is_gone_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PoolError, match=r"cannot make a pool in .*Not a directory; choose"):
+    with pytest.raises(PoolError, match="Not a directory"):
         Pool.open_or_create(tmp_path / "file" / "pool", SPEC, PROBLEMS)
-    with pytest.raises(PoolError, match=r"cannot make a pool in .*File exists; choose"):
+    with pytest.raises(PoolError, match="File exists"):
         Pool.open_or_create(tmp_path / "file", SPEC, PROBLEMS)
     pool = Pool.create(tmp_path / "pool", SPEC, PROBLEMS)
     assert pool.problem_ids
