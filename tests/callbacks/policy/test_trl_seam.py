@@ -3,6 +3,9 @@
 import ast
 import inspect
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +13,19 @@ import pytest
 import torch
 from transformers import TrainerCallback
 from transformers.integrations import TrackioCallback, WandbCallback
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 from trl.generation import vllm_client, vllm_generation
 
 from offleash.callbacks.policy import trl_seam
 from offleash.callbacks.policy.sampler import scoring_inputs
 from offleash.eval.sampling import Sampling
 from offleash.train.explorers.base import Explorer, ExplorerTrainer
+from offleash.train.preflight.vllm_cpu import prepare_vllm
 from offleash.train.trainer import ExploringTrainer
 
 PROMPTS = ["1 2 3 = 6:", "4 5 6 7 = 22:"]
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=())
+OWN_PROCESS = "OFFLEASH_TEST_OWN_PROCESS"
 GREEDY = Sampling(temperature=1.0, top_p=1.0, top_k=1, min_p=0.0, repetition_penalty=1.0, max_new_tokens=3, stop=())
 
 
@@ -324,3 +329,60 @@ def test_the_device_of_the_arguments_can_be_replaced(make_trainer: Any) -> None:
     trainer = make_trainer()
     trl_seam.set_device(trainer.args, torch.device("meta"))
     assert trainer.args.device == torch.device("meta")
+
+
+# vLLM
+
+
+@pytest.mark.slow
+def test_a_colocated_engine_draws_and_scores_with_the_weights_that_it_is_given(request: Any) -> None:
+    """In a separate process: vLLM and its patches stay in a process for good."""
+    nodeid = f"{Path(__file__).relative_to(request.config.rootpath)}::test_in_its_own_process"
+    line = [sys.executable, "-m", "pytest", "-q", "-m", "slow", nodeid]
+    env = {**os.environ, OWN_PROCESS: "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(line, cwd=request.config.rootpath, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-6000:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(OWN_PROCESS not in os.environ, reason="the test above runs it")
+def test_in_its_own_process(make_trainer: Any, scored: Any, lab_base: Path) -> None:
+    args = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.02, "temperature": 1.0}
+    prepare_vllm(GRPOConfig("unused", use_cpu=True, bf16=False, **args), str(lab_base))
+    trainer = make_trainer(**args, vllm_max_model_length=128)
+    assert not trl_seam.is_server(trainer)
+    assert trl_seam.engine_dtype(trainer) == "float32"
+    checks: list[bool] = []
+    trl_seam.before_generate(trainer, checks.append)
+
+    first = drawn(trainer)
+    assert len(first) == 8
+    assert checks == [False]
+    rows, logps, _, mask = scored(trainer, trainer.model)
+    sequences = [row[kept.bool()].tolist() for row, kept in zip(rows[0], rows[1], strict=True)]
+    engine = trl_seam.engine_logps(trainer, sequences)
+    assert len(engine) == sum(map(len, sequences)) - 2
+    ends = [engine[len(sequences[0]) - 4 : len(sequences[0]) - 1], engine[-2:]]
+    for found, wanted, kept in zip(ends, logps, mask, strict=True):
+        assert found == pytest.approx(wanted[kept.bool()].tolist(), abs=1e-4)
+
+    token = trl_seam.text_tokenizer(trainer)("7", add_special_tokens=False)["input_ids"][0]
+    with trl_seam.sampling_as(trainer, GREEDY):
+        greedy = drawn(trainer)
+        assert max(map(len, greedy)) == 3
+        assert [len(set(map(tuple, greedy[i : i + 4]))) for i in (0, 4)] == [1, 1]
+        with trl_seam.generating_with(trainer, zeroed(trainer)):
+            assert drawn(trainer) != greedy
+        assert drawn(trainer) == greedy
+        trl_seam.add_request_options(trainer, logit_bias={token: 100.0})
+        assert drawn(trainer) == [[token] * 3] * 8
+    trl_seam.shut_down_engine(trainer)
+
+
+def zeroed(trainer: Any) -> Any:
+    """A model to which every token is equally likely."""
+    other = trl_seam.load_reference(trainer, trl_seam.model_id(trainer.model))
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.zero_()
+    return other
