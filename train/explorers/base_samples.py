@@ -8,8 +8,8 @@ A teacher's file is JSONL with problem_id and completion; its traces are verifie
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trl_seam import text_tokenizer
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
-from offleash.eval.problem import Problem, Task, Verdict
+from offleash.eval.problem import Problem, Task
 from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import ExplorerTrainer
 
@@ -39,31 +39,20 @@ class Solved:
     answers: tuple[str | None, ...]
 
 
-def solved_by(problem: Problem, samples: Sequence[tuple[str, str | None]]) -> Solved:
-    """From (completion, answer) pairs."""
-    return Solved(problem, tuple(text for text, _ in samples), tuple(answer for _, answer in samples))
-
-
 def base_solutions(trainer: ExplorerTrainer, problems: Sequence[Problem], k: int, step: int) -> list[Solved]:
     """The problems that the base solves in k samples, on every rank. Collective; at `step` 0 the policy is the base."""
     folder, batch = Path(trainer.args.output_dir).parent / "base-pools", trainer.args.generation_batch_size
-    if (monitor := _monitor(trainer)) is not None:
+    callbacks = trainer.callback_handler.callbacks
+    if (monitor := next((each for each in callbacks if isinstance(each, SupportCallback)), None)) is not None:
         check_contamination([problem.prompt for problem in problems], monitor.task)
         folder, batch = monitor.base_pools, monitor.batch_size * trainer.accelerator.num_processes
-    task = _Part(trainer.verifier.task, problems)
-    rounds = plan_rounds(len(problems), k, k, batch)
-    filler = PolicyPool(
-        trainer,
-        task,
-        k=k,
-        sampling=as_trained(trainer),
-        rounds=[round_._replace(scored=False) for round_ in rounds],
-        kl_to_base=False,
-    )
+    rounds = [round_._replace(scored=False) for round_ in plan_rounds(len(problems), k, k, batch)]
+    task, sampling = _Part(trainer.verifier.task, problems), as_trained(trainer)
+    filler = PolicyPool(trainer, task, k=k, sampling=sampling, rounds=rounds, kl_to_base=False)
     ranks, seed = Ranks(trainer.accelerator), derive_seed("training problems", "base")
     spec = ranks.on_main(lambda: filler.base_spec(seed))
     pool = filler.fill_base(folder, spec, seed, step=step)
-    return ranks.from_main(lambda: _solved(pool, task.problems))
+    return ranks.from_main(lambda: _correct_samples(pool, problems))
 
 
 def teacher_solutions(task: Task, path: Path) -> list[Solved]:
@@ -72,18 +61,14 @@ def teacher_solutions(task: Task, path: Path) -> list[Solved]:
     rows = _read_traces(path)
     known = [(problems[name], text) for name, text in rows if name in problems]
     verdicts = task.verify([problem for problem, _ in known], [text for _, text in known])
-    found: dict[str, list[tuple[str, str | None]]] = {}
-    for (problem, text), verdict in zip(known, verdicts, strict=True):
-        if verdict.correct:
-            found.setdefault(problem.id, []).append((text, verdict.answer))
-    right = sum(map(len, found.values()))
+    correct = [(p.id, text, v.answer) for (p, text), v in zip(known, verdicts, strict=True) if v.correct]
     failed = sum(verdict.failed for verdict in verdicts)
     print(
-        f"offleash: {path}: {right} of {len(rows)} traces are used, {len(known) - right - failed} are wrong, "
+        f"offleash: {path}: {len(correct)} of {len(rows)} traces are used, {len(known) - len(correct) - failed} are wrong, "
         f"the verifier failed on {failed}, {len(rows) - len(known)} belong to other problems",
         flush=True,
     )
-    return [solved_by(problems[name], traces) for name, traces in found.items()]
+    return _solved(task.problems, correct)
 
 
 def unit_weights(answers: Sequence[Any]) -> np.ndarray:
@@ -123,28 +108,23 @@ class _Part:
     def __init__(self, task: Task, problems: Sequence[Problem]) -> None:
         if not problems:
             raise ConfigError("no training problems to sample from the base: `problems` must be at least 1")
-        self.name, self.version, self.problems, self._task = task.name, task.version, problems, task
-
-    def verify(
-        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
-    ) -> list[Verdict]:
-        return self._task.verify(problems, completions, truncated)
-
-    def correct_answers(self, problem: Problem) -> tuple[str, ...] | None:
-        return self._task.correct_answers(problem)
+        self.name, self.version, self.problems = task.name, task.version, problems
+        self.verify, self.correct_answers = task.verify, task.correct_answers
 
 
-def _monitor(trainer: ExplorerTrainer) -> SupportCallback | None:
-    return next((cb for cb in trainer.callback_handler.callbacks if isinstance(cb, SupportCallback)), None)
-
-
-def _solved(pool: Pool | None, problems: Sequence[Problem]) -> list[Solved]:
+def _correct_samples(pool: Pool | None, problems: Sequence[Problem]) -> list[Solved]:
     assert pool is not None
-    found: dict[str, list[tuple[str, str | None]]] = {problem.id: [] for problem in problems}
     table = pool.read(["problem_id", "correct", "completion", "answer"])
-    for row in table.filter(table["correct"]).to_pylist():
-        found[row["problem_id"]].append((row["completion"], row["answer"]))
-    return [solved_by(problem, samples) for problem in problems if (samples := found[problem.id])]
+    rows = table.filter(table["correct"]).to_pylist()
+    return _solved(problems, [(row["problem_id"], row["completion"], row["answer"]) for row in rows])
+
+
+def _solved(problems: Sequence[Problem], samples: Iterable[tuple[str, str, str | None]]) -> list[Solved]:
+    """From the problem id, completion and answer of correct samples."""
+    found: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
+    for problem_id, completion, answer in samples:
+        found[problem_id].append((completion, answer))
+    return [Solved(p, *zip(*found[p.id], strict=True)) for p in problems if p.id in found]
 
 
 def _read_traces(path: Path) -> list[tuple[str, str]]:

@@ -45,8 +45,11 @@ def check_chain(explorers: Sequence[Explorer]) -> None:
     """Raise ConfigError if one explorer of a run would discard what another one did.
 
     An explorer that recomputes advantages must come first, and ignores shaped rewards. Only one explorer can draw the
-    batch, and a group has room for one trace.
+    batch, and a group has room for one trace. A method `require`, the former name of `check`, would never be called.
     """
+    for explorer in explorers:
+        if hasattr(explorer, "require"):
+            raise ConfigError(f"{type(explorer).__name__}.require is never called: rename it to check")
     for hook in ("collect", "traces"):
         if len(both := [type(e).__name__ for e in explorers if overrides(e, hook)]) > 1:
             raise ConfigError(f"{' and '.join(both)} cannot be combined, only one explorer may have {hook}: choose one")

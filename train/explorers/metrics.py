@@ -6,84 +6,49 @@ last part of the tag, so an explorer of your own can log whatever it likes.
 
 from offleash.callbacks.tags import Metric
 
-_TRAINER = "train.trainer.ExploringTrainer._explored"
+_EXPLORED = "train.trainer.ExploringTrainer._explored"
+_TOKENS = "train.trainer.ExploringTrainer._shape_token_advantages"
+_SHAPED = "train.trainer.ExploringTrainer._shaped_rewards"
+_ON_POLICY = "train.trainer.ExploringTrainer._log_on_policy_reward"
+_LOSS = "train.trainer.ExploringTrainer._compute_loss"
+_CLIP_COV = "train.explorers.covariance.ClipCov.metrics"
 _DYNAMIC = "train.explorers.dynamic_sampling.DynamicSampling.metrics"
+_UCB = "train.explorers.outcome_ucb.OutcomeUcb.metrics"
 _RESET = "train.explorers.reference_reset.ReferenceReset.metrics"
+_SEEDING = "train.explorers.seeding.Seeding.metrics"
+_VERIFIER = "train.rewards.VerifierReward"
+_SWEEP = "train.variants.results.read_run"
 
 ADVANTAGE_MEAN = Metric(
-    "train/explorer/advantage_change_mean", "advantage", "mean change of the advantages by the explorers", _TRAINER
+    "train/explorer/advantage_change_mean", "advantage", "mean change of the advantages by the explorers", _EXPLORED
 )
 ADVANTAGE_ABS = Metric(
-    "train/explorer/advantage_change_abs", "advantage", "mean absolute change of the advantages", _TRAINER
+    "train/explorer/advantage_change_abs", "advantage", "mean absolute change of the advantages", _EXPLORED
 )
 TOKEN_ADVANTAGE_ABS = Metric(
-    "train/explorer/token_advantage_change_abs",
-    "advantage",
-    "mean absolute change of token advantages",
-    "train.trainer.ExploringTrainer._shape_token_advantages",
+    "train/explorer/token_advantage_change_abs", "advantage", "mean absolute change of token advantages", _TOKENS
 )
-REWARD_SHAPED = Metric(
-    "train/explorer/reward_shaped",
-    "reward",
-    "mean reward after shaping",
-    "train.trainer.ExploringTrainer._shaped_rewards",
-)
+REWARD_SHAPED = Metric("train/explorer/reward_shaped", "reward", "mean reward after shaping", _SHAPED)
 REWARD_WITH_TRACES = Metric(
-    "train/explorer/reward_with_traces",
-    "reward",
-    "mean reward with off-policy traces included",
-    "train.trainer.ExploringTrainer._log_on_policy_reward",
+    "train/explorer/reward_with_traces", "reward", "mean reward with off-policy traces included", _ON_POLICY
 )
-EXTRA_LOSS = Metric(
-    "train/explorer/extra_loss",
-    "loss",
-    "sum of the explorers' extra losses",
-    "train.trainer.ExploringTrainer._compute_loss",
-)
-TOKENS_LEFT_OUT = Metric(
-    "train/explorer/tokens_left_out", "tokens", "clip_cov: masked tokens", "train.explorers.covariance.ClipCov.metrics"
-)
-BATCHES = Metric("train/explorer/batches", "batches", "dynamic_sampling: batches drawn for this step", _DYNAMIC)
+EXTRA_LOSS = Metric("train/explorer/extra_loss", "loss", "sum of the explorers' extra losses", _LOSS)
 ROLLOUTS = Metric("train/explorer/rollouts", "rollouts", "dynamic_sampling: rollouts drawn so far", _DYNAMIC)
-FILLED = Metric("train/explorer/filled", "fraction", "dynamic_sampling: groups with a reward signal", _DYNAMIC)
-ANSWERS_SEEN = Metric(
-    "train/explorer/answers_seen",
-    "answers",
-    "outcome_ucb: distinct answers counted so far",
-    "train.explorers.outcome_ucb.OutcomeUcb.metrics",
-)
-RESETS = Metric("train/explorer/resets", "resets", "reference_reset: resets so far", _RESET)
-STALLED = Metric("train/explorer/stalled", "batches", "reference_reset: batches without a better reward", _RESET)
-OUTSIDE = Metric(
-    "train/explorer/outside",
-    "fraction",
-    "seeding: rollouts that are off-policy traces",
-    "train.explorers.seeding.Seeding.metrics",
-)
 OWN = Metric("train/explorer/{name}", "any", "what your own explorer's metrics() gives", "train.Explorer.metrics")
-VERIFIER_FAILED = Metric(
-    "train/verify/failed", "fraction", "training rollouts on which the verifier failed", "train.rewards.VerifierReward"
-)
+VERIFIER_FAILED = Metric("train/verify/failed", "fraction", "training rollouts on which the verifier failed", _VERIFIER)
 VARIANT = Metric(
-    "variants/{metric}",
-    "any",
-    "HParams page of a sweep: the metrics of each run, by the sweep's keys",
-    "train.variants.results.read_run",
+    "variants/{metric}", "any", "HParams page of a sweep: the metrics of each run, by the sweep's keys", _SWEEP
 )
 
 METRICS: tuple[Metric, ...] = (
     *(ADVANTAGE_MEAN, ADVANTAGE_ABS, TOKEN_ADVANTAGE_ABS, REWARD_SHAPED, REWARD_WITH_TRACES, EXTRA_LOSS),
-    *(
-        TOKENS_LEFT_OUT,
-        BATCHES,
-        ROLLOUTS,
-        FILLED,
-        ANSWERS_SEEN,
-        RESETS,
-        STALLED,
-        OUTSIDE,
-        OWN,
-        VERIFIER_FAILED,
-        VARIANT,
-    ),
+    Metric("train/explorer/tokens_left_out", "tokens", "clip_cov: masked tokens", _CLIP_COV),
+    Metric("train/explorer/batches", "batches", "dynamic_sampling: batches drawn for this step", _DYNAMIC),
+    ROLLOUTS,
+    Metric("train/explorer/filled", "fraction", "dynamic_sampling: groups with a reward signal", _DYNAMIC),
+    Metric("train/explorer/answers_seen", "answers", "outcome_ucb: distinct answers counted so far", _UCB),
+    Metric("train/explorer/resets", "resets", "reference_reset: resets so far", _RESET),
+    Metric("train/explorer/stalled", "batches", "reference_reset: batches without a better reward", _RESET),
+    Metric("train/explorer/off_policy", "fraction", "seeding: rollouts that are off-policy traces", _SEEDING),
+    *(OWN, VERIFIER_FAILED, VARIANT),
 )

@@ -116,7 +116,7 @@ class Seeding(Explorer):
         return list(rows[rng.choice(len(rows), p=weights)])
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
-        self.seen = {"outside": rollouts.off_policy_pg.float().mean().item()}
+        self.seen = {"off_policy": rollouts.off_policy_pg.float().mean().item()}
         return advantages_pg
 
     def token_advantages(self, tokens: Tokens) -> torch.Tensor:

@@ -76,6 +76,16 @@ class Once(Gift):
         return explored(inputs)[0]
 
 
+class Renamed(Explorer):
+    def require(self, training: Any) -> None:
+        raise AssertionError
+
+
+def test_a_check_under_its_former_name_is_not_silently_lost() -> None:
+    with pytest.raises(ConfigError, match=r"Renamed\.require.*check"):
+        check_chain([Renamed()])
+
+
 @pytest.mark.parametrize(("pair", "hook"), [((Once, Once), "collect"), ((Gift, Once), "traces")])
 def test_two_that_draw_the_batch_or_bring_traces_are_refused(pair, hook) -> None:
     with pytest.raises(ConfigError, match=f"{pair[0].__name__} and {pair[1].__name__} .*{hook}"):

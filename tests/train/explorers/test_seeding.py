@@ -67,7 +67,7 @@ def test_traces_are_right_stand_last_in_their_group_and_are_counted(make_trainer
         assert (rollouts.rewards_pg[rollouts.off_policy_pg] == 1).all()
     for row, rollouts in zip(trajectory(trainer), seeding.batches, strict=True):
         own = rollouts.rewards_pg[~rollouts.off_policy_pg].mean().item()
-        assert row["explorer/outside"] == pytest.approx(rollouts.off_policy_pg.float().mean().item())
+        assert row["explorer/off_policy"] == pytest.approx(rollouts.off_policy_pg.float().mean().item())
         assert row["reward"] == row["rewards/correct/mean"] == pytest.approx(own)
         assert row["explorer/reward_with_traces"] == pytest.approx(rollouts.rewards_pg.mean().item())
         assert row["reward"] < row["explorer/reward_with_traces"]
