@@ -14,9 +14,9 @@ import argparse
 from pathlib import Path
 
 from offleash.eval.errors import ConfigError
-from offleash.train.forecast.cost import EFFICIENCY, TRAFFIC, Lengths
-from offleash.train.forecast.forecast import Forecast, Machines
-from offleash.train.forecast.hardware import GIB, GPUS, find_device
+from offleash.train.forecast.cost import TRAFFIC, Lengths
+from offleash.train.forecast.forecast import Forecast
+from offleash.train.forecast.hardware import EFFICIENCY, GIB, GPUS, Machines, find_device
 from offleash.train.preflight.launch import read_accelerate_config
 from offleash.train.preflight.review import Review, review_recipe
 from offleash.train.recipe.config import parse_recipe
@@ -25,10 +25,10 @@ from offleash.train.recipe.config import parse_recipe
 def main(argv: list[str]) -> int:
     options, rest = _parser().parse_known_args(argv)
     _check_flags(options)
-    machines = _machines(options)
+    sharding, gpus = read_accelerate_config(options.accelerate) if options.accelerate else ("none", 1)
+    machines = Machines(find_device(options.gpu), options.gpus or gpus, sharding, options.mfu)
     recipe = parse_recipe(["--config", options.recipe, *rest], machines.gpus)
-    lengths = {"prompt_tokens": options.prompt_tokens, "mean_tokens": options.mean_tokens}
-    review = review_recipe(recipe, machines, **lengths, efficiency=options.mfu)
+    review = review_recipe(recipe, machines, prompt_tokens=options.prompt_tokens, mean_tokens=options.mean_tokens)
     print(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
     _show_inputs(review)
     if review.forecast is not None and review.lengths is not None:
@@ -53,12 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add("recipe", help="a recipe file, or the name of one that ships with Offleash")
     add("--gpu", default="H100", help=f"{', '.join(GPUS)}, or cpu for this machine (default %(default)s)")
     add("--gpus", type=int, help="number of GPUs in total (default: that of --accelerate, or 1)")
-    add(
-        "--accelerate",
-        type=Path,
-        metavar="FILE",
-        help="accelerate config: number of processes and sharding",
-    )
+    add("--accelerate", type=Path, metavar="FILE", help="accelerate config: number of processes and sharding")
     add("--price", type=float, metavar="DOLLARS", help="price of one GPU for one hour")
     add("--mfu", type=float, default=EFFICIENCY, help="fraction of peak arithmetic reached (default %(default)s)")
     add("--mean-tokens", type=float, help="mean length of a completion (default: half of max_completion_length)")
@@ -77,11 +72,6 @@ def _check_flags(options: argparse.Namespace) -> None:
         raise ConfigError(f"--price must be 0 or more, got {options.price}")
 
 
-def _machines(options: argparse.Namespace) -> Machines:
-    sharding, gpus = read_accelerate_config(options.accelerate) if options.accelerate else ("none", 1)
-    return Machines(find_device(options.gpu), options.gpus or gpus, sharding)
-
-
 def _show_inputs(review: Review) -> None:
     if review.tasks is not None:
         train, probe = review.tasks
@@ -91,12 +81,10 @@ def _show_inputs(review: Review) -> None:
         dtype = review.recipe.model.dtype
         print(f"model     {model.architecture}, {_millions(model.parameters)} parameters, {trained}, {dtype}")
     prompts = review.prompts
+    text = f"assumed to have {prompts.longest} tokens, images included (--prompt-tokens)"
     if prompts.measured:
-        print(
-            f"prompts   {prompts.mean:.0f} tokens on average, at most {prompts.longest} ({prompts.measured} measured)"
-        )
-    else:
-        print(f"prompts   assumed to have {prompts.longest} tokens, images included (--prompt-tokens)")
+        text = f"{prompts.mean:.0f} tokens on average, at most {prompts.longest} ({prompts.measured} measured)"
+    print(f"prompts   {text}")
 
 
 def _show_memory(made: Forecast, machines: Machines) -> None:

@@ -40,7 +40,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import Explorer, ExplorerTrainer, Tokens
 from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights
-from offleash.train.explorers.checks import check_fraction, check_positive
+from offleash.train.explorers.checks import check_at_least_1, check_fraction, check_positive
 
 
 def forward_k3(lp: torch.Tensor, lb: torch.Tensor) -> torch.Tensor:
@@ -59,11 +59,8 @@ def nll(lp: torch.Tensor, lb: torch.Tensor) -> torch.Tensor:
     return -lp
 
 
-DIVERGENCES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "forward": forward_k3,
-    "js": js,
-    "nll": nll,
-}
+DIVERGENCES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
+DIVERGENCES = {"forward": forward_k3, "js": js, "nll": nll}
 
 
 class Rehearsal(NamedTuple):
@@ -100,8 +97,7 @@ class Anchor(Explorer):
             raise ConfigError(f"weighting of anchor must be sample or unit, got {weighting!r}")
         check_positive("anchor", eta=eta)
         check_fraction("anchor", gate=gate)
-        if min(problems, k) < 1 or (batch is not None and batch < 1):
-            raise ConfigError("problems, k and batch of anchor must be at least 1")
+        check_at_least_1("anchor", problems=problems, k=k, batch=batch)
         self.eta, self.kind, self.weighting, self.gate = eta, kind, weighting, gate
         self.problems, self.k, self.batch = problems, k, batch
         self.samples: list[Rehearsal] = []
@@ -129,11 +125,12 @@ class Anchor(Explorer):
         )
 
     def _rehearsals(self, chosen: list[Solved]) -> list[Rehearsal]:
-        trainer = self.trainer
-        prompts = tokenize_prompts(trainer, [solved.problem.prompt for solved in chosen]).ids
-        texts = [(prompt, text) for prompt, solved in zip(prompts, chosen, strict=True) for text in solved.completions]
-        completions = completion_ids(trainer, [text for _, text in texts])
-        return [Rehearsal(prompt, ids) for (prompt, _), ids in zip(texts, completions, strict=True)]
+        prompts = tokenize_prompts(self.trainer, [solved.problem.prompt for solved in chosen]).ids
+        return [
+            Rehearsal(prompt, ids)
+            for prompt, solved in zip(prompts, chosen, strict=True)
+            for ids in completion_ids(self.trainer, solved.completions)
+        ]
 
     def _weights(self, chosen: list[Solved]) -> np.ndarray:
         units = [(solved.problem.id, answer) for solved in chosen for answer in solved.answers]
@@ -141,13 +138,14 @@ class Anchor(Explorer):
 
     def extra_loss(self, tokens: Tokens, model: Any) -> torch.Tensor:
         rows, all_tokens = self._share(tokens.step)
-        inputs = self._inputs(rows)
+        trainer = self.trainer
+        inputs = scoring_inputs(rows, text_tokenizer(trainer).pad_token_id, trainer.accelerator.device)
         lp_bt = self._logps(model, inputs)
         lb_bt = lp_bt.detach() if self.kind == "nll" else self._base_logps(inputs)
         distance = (DIVERGENCES[self.kind](lp_bt, lb_bt) * inputs["mask"]).sum()
         # Ranks' gradients are averaged: the mean over all ranks' tokens is this rank's sum times the number of ranks.
-        mean = distance * self.trainer.accelerator.num_processes / all_tokens
-        return self.eta * mean / self.trainer.current_gradient_accumulation_steps
+        mean = distance * trainer.accelerator.num_processes / all_tokens
+        return self.eta * mean / trainer.current_gradient_accumulation_steps
 
     def _share(self, step: int) -> tuple[list[Rehearsal], int]:
         """This rank's part of the micro-batch's rehearsal, and the number of completion tokens in all parts."""
@@ -158,9 +156,6 @@ class Anchor(Explorer):
         rng = np.random.default_rng(derive_seed("anchor", self.trainer.args.seed, step, self.micro_batch))
         drawn = [self.samples[i] for i in rng.choice(len(self.samples), size * ranks, p=self.weights)]
         return drawn[rank * size :][:size], sum(len(row.completion_ids) for row in drawn)
-
-    def _inputs(self, rows: list[Rehearsal]) -> dict[str, torch.Tensor]:
-        return scoring_inputs(rows, text_tokenizer(self.trainer).pad_token_id, self.trainer.accelerator.device)
 
     def _logps(self, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         rows = inputs["input_ids"], inputs["attention_mask"], inputs["mask"].size(1)

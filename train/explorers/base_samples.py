@@ -62,9 +62,9 @@ def teacher_solutions(task: Task, path: Path) -> list[Solved]:
     known = [(problems[name], text) for name, text in rows if name in problems]
     verdicts = task.verify([problem for problem, _ in known], [text for _, text in known])
     correct = [(p.id, text, v.answer) for (p, text), v in zip(known, verdicts, strict=True) if v.correct]
-    failed = sum(verdict.failed for verdict in verdicts)
+    used, failed = len(correct), sum(verdict.failed for verdict in verdicts)
     print(
-        f"offleash: {path}: {len(correct)} of {len(rows)} traces are used, {len(known) - len(correct) - failed} are wrong, "
+        f"offleash: {path}: {used} of {len(rows)} traces are used, {len(known) - used - failed} are wrong, "
         f"the verifier failed on {failed}, {len(rows) - len(known)} belong to other problems",
         flush=True,
     )

@@ -9,6 +9,13 @@ from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer
 
 
+def check_at_least_1(explorer: str, **arguments: int | None) -> None:
+    """None, where an argument allows it, is not checked."""
+    for name, value in arguments.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} of explorer {explorer} must be at least 1, got {value}")
+
+
 def check_positive(explorer: str, **arguments: float) -> None:
     for name, value in arguments.items():
         if not 0 < value < math.inf:
@@ -27,9 +34,8 @@ def check_fraction(explorer: str, **arguments: float) -> None:
             raise ConfigError(f"{name} of explorer {explorer} must be above 0 and at most 1, got {value}")
 
 
-def check_group_size(name: str, k: int, training: GRPOConfig, largest: int | None = None) -> None:
-    """Raise ConfigError if an explorer's k is larger than num_generations, or than `largest` where that is given."""
-    if k > (training.num_generations if largest is None else largest):
+def check_group_size(name: str, k: int, training: GRPOConfig, largest: int) -> None:
+    if k > largest:
         raise ConfigError(
             f"explorer {name} would train on nothing: k is {k}, but a group has {training.num_generations} rollouts; "
             "lower k or raise num_generations"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOConfig
 
 from offleash.callbacks.guard import STOPPED
@@ -30,17 +30,11 @@ from offleash.train.explorers.metrics import ROLLOUTS
 FILE = "dynamic_sampling.json"
 ITEMS = "num_items_in_batch"
 LEFT = ("prompt_ids", "prompt_mask")
-FILLS: dict[str, float] = {
-    "prompt_mask": 0,
-    "completion_mask": 0,
-    "tool_mask": 0,
-    "advantages": 0,
-    "off_policy": 0,
-    "old_per_token_logps": 0,
-    "ref_per_token_logps": 0,
-    "sampling_per_token_logps": 0,
-    "importance_sampling_ratio": 1,
-}
+ZEROS = (
+    *("prompt_mask", "completion_mask", "tool_mask", "advantages", "off_policy"),
+    *("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps"),
+)
+FILLS: dict[str, float] = {**dict.fromkeys(ZEROS, 0), "importance_sampling_ratio": 1}
 """What pads each tensor of a TRL batch (read against trl 1.16), besides the token ids."""
 
 
@@ -95,15 +89,14 @@ class DynamicSampling(Explorer):
     def _further(self, count: int, seen: Collection[str]) -> list[Any] | None:
         """This rank's rows of another batch, None if no training problems are left."""
         trainer = self.trainer
-        ranks, generations = trainer.accelerator.num_processes, trainer.num_generations
         # Several batches may be drawn within one step.
         seed = (trainer.args.seed, trainer.state.global_step, micro_batch(trainer))
-        groups = count // generations
-        chosen = further_rows(self.problem_ids, seen, seed, ranks * groups)
+        groups = count // trainer.num_generations
+        chosen = further_rows(self.problem_ids, seen, seed, trainer.accelerator.num_processes * groups)
         if chosen is None:
             return None
         mine = chosen[trainer.accelerator.process_index * groups :][:groups]
-        return [trainer.train_dataset[row] for row in mine for _ in range(generations)]
+        return [trainer.train_dataset[row] for row in mine for _ in range(trainer.num_generations)]
 
     def _trained_on(self, batches: Sequence[dict[str, Any]], mixed: Sequence[torch.Tensor]) -> dict[str, Any]:
         trainer = self.trainer
@@ -111,7 +104,9 @@ class DynamicSampling(Explorer):
         found = torch.stack(list(mixed)).sum((0, 2)).clamp(max=groups)
         self.batches, self.filled = len(batches), found.sum().item() / (ranks * groups)
         chosen = choose_groups([m[trainer.accelerator.process_index] for m in mixed], groups)
-        parts = [rows_of(b, _rows(g, trainer.num_generations)) for b, g in zip(batches, chosen, strict=True) if g]
+        size = trainer.num_generations
+        rows = [[group * size + i for group in groups_ for i in range(size)] for groups_ in chosen]
+        parts = [rows_of(batch, wanted) for batch, wanted in zip(batches, rows, strict=True) if wanted]
         output = joined(parts, text_tokenizer(trainer).pad_token_id)
         mask = output["completion_mask"] * output.get("tool_mask", 1)
         output[ITEMS] = trainer.accelerator.gather(mask.sum()).sum()
@@ -135,10 +130,7 @@ class DynamicSampling(Explorer):
         rule = {"rule": f"budget of {self._most():g} rollouts", "metric": ROLLOUTS.key, "value": self.rollouts}
         record = {**rule, "step": step, "checkpoint": f"checkpoint-{step}"}
         write_atomic(Path(self.trainer.args.output_dir) / STOPPED, json.dumps(record, indent=1).encode())
-        print(
-            f"offleash: stopped at step {step}: the budget of {self.rollouts} rollouts is spent",
-            flush=True,
-        )
+        print(f"offleash: stopped at step {step}: the budget of {self.rollouts} rollouts is spent", flush=True)
 
     def metrics(self) -> dict[str, float]:
         return {"batches": float(self.batches), "rollouts": float(self.rollouts), "filled": self.filled}
@@ -180,10 +172,6 @@ def further_rows(
     return rows if len(rows) == count else None
 
 
-def _rows(groups: Sequence[int], generations: int) -> list[int]:
-    return [group * generations + i for group in groups for i in range(generations)]
-
-
 def rows_of(batch: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
     """These rows of a batch, without the token count of the whole batch."""
     known = {"prompt_ids", "completion_ids", ITEMS, *FILLS}
@@ -198,13 +186,10 @@ def rows_of(batch: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
 def joined(parts: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
     """Concatenate batches: prompts are padded on the left, everything else on the right."""
     fills = {"prompt_ids": pad_token_id, "completion_ids": pad_token_id, **FILLS}
-    return {key: _stacked([part[key] for part in parts], fills[key], key in LEFT) for key in parts[0]}
+    return {key: _stacked([row for part in parts for row in part[key]], key, fills[key]) for key in parts[0]}
 
 
-def _stacked(tensors: Sequence[torch.Tensor], fill: float, left: bool) -> torch.Tensor:
-    if tensors[0].dim() == 1:
-        return torch.cat(list(tensors))
-    width = max(tensor.size(1) for tensor in tensors)
-    gaps = [width - tensor.size(1) for tensor in tensors]
-    padding = [(gap, 0) if left else (0, gap) for gap in gaps]
-    return torch.cat([pad(t, p, value=fill) for t, p in zip(tensors, padding, strict=True)])
+def _stacked(rows: list[torch.Tensor], key: str, fill: float) -> torch.Tensor:
+    if rows[0].dim() == 0:
+        return torch.stack(rows)
+    return pad_sequence(rows, batch_first=True, padding_value=fill, padding_side="left" if key in LEFT else "right")

@@ -13,9 +13,8 @@ from math import comb, sqrt
 import torch
 from trl import GRPOConfig
 
-from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts
-from offleash.train.explorers.checks import check_group_size
+from offleash.train.explorers.checks import check_at_least_1, check_group_size
 
 
 def pass_at_k_advantages(right: int, total: int, k: int) -> tuple[float, float]:
@@ -34,8 +33,7 @@ class PassAtK(Explorer):
     replaces_advantages = True
 
     def __init__(self, k: int = 4) -> None:
-        if k < 1:
-            raise ConfigError(f"k of explorer pass_at_k must be at least 1, got {k}")
+        check_at_least_1("pass_at_k", k=k)
         self.k = k
 
     def check(self, training: GRPOConfig) -> None:

@@ -13,9 +13,8 @@ from math import comb
 import torch
 from trl import GRPOConfig
 
-from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts, all_correct
-from offleash.train.explorers.checks import check_group_size, check_positive
+from offleash.train.explorers.checks import check_at_least_1, check_group_size, check_positive
 
 
 def pkpo_advantage(right: int, total: int, k: int) -> float:
@@ -29,13 +28,12 @@ class Pkpo(Explorer):
     replaces_advantages = True
 
     def __init__(self, k: int = 4, scale: float = 1.0) -> None:
-        if k < 1:
-            raise ConfigError(f"k of explorer pkpo must be at least 1, got {k}")
+        check_at_least_1("pkpo", k=k)
         check_positive("pkpo", scale=scale)
         self.k, self.scale = k, scale
 
     def check(self, training: GRPOConfig) -> None:
-        check_group_size("pkpo", self.k, training)
+        check_group_size("pkpo", self.k, training, largest=training.num_generations)
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         groups_pg = torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])

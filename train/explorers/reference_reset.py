@@ -22,7 +22,7 @@ from trl import GRPOConfig, SyncRefModelCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explorer, ExplorerTrainer, Rollouts
-from offleash.train.explorers.checks import updates_per_rollout
+from offleash.train.explorers.checks import check_fraction, updates_per_rollout
 
 STATE, WEIGHTS = "reference_reset.json", "reference.safetensors"
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
@@ -73,9 +73,8 @@ class ReferenceReset(Explorer):
     ) -> None:
         given = [number for number in (every, patience) if number is not None]
         if len(given) != 1 or min(*given, window) < 1:
-            raise ConfigError("explorer reference_reset needs either every or patience, at least 1 (window as well)")
-        if not 0 < alpha <= 1:
-            raise ConfigError(f"alpha of explorer reference_reset must be above 0 and at most 1, got {alpha}")
+            raise _error("needs either every or patience, at least 1 (window as well)")
+        check_fraction("reference_reset", alpha=alpha)
         self.every, self.alpha, self.reset_optimizer = every, alpha, reset_optimizer
         self.stall = None if patience is None else Stall(patience, window)
         self.resets = 0
@@ -83,27 +82,21 @@ class ReferenceReset(Explorer):
 
     def check(self, training: GRPOConfig) -> None:
         updates, every = updates_per_rollout(training), self.every
-        problem = None
         if training.beta == 0:
-            problem = "does nothing without a KL reference: set beta above 0"
-        elif self.reset_optimizer and training.optim not in OPTIMIZERS:
-            problem = f"can reset only torch's AdamW: set optim: {OPTIMIZERS[0]}, or reset_optimizer: false"
-        elif every is not None and every % updates:
-            problem = f"would reset in the middle of a rollout's {updates} updates: make every a multiple of {updates}"
-        elif every is not None and 0 < training.max_steps < every:
-            problem = f"would never reset: every is {every}, max_steps {training.max_steps}"
-        if problem is not None:
-            raise ConfigError(f"explorer reference_reset {problem}")
+            raise _error("does nothing without a KL reference: set beta above 0")
+        if self.reset_optimizer and training.optim not in OPTIMIZERS:
+            raise _error(f"can reset only torch's AdamW: set optim: {OPTIMIZERS[0]}, or reset_optimizer: false")
+        if every is not None and every % updates:
+            raise _error(f"would reset within a rollout's {updates} updates: make every a multiple of {updates}")
+        if every is not None and 0 < training.max_steps < every:
+            raise _error(f"would never reset: every is {every}, max_steps {training.max_steps}")
 
     def attach(self, trainer: ExplorerTrainer) -> None:
         super().attach(trainer)
-        problem = None
         if is_peft_model(trainer.accelerator.unwrap_model(trainer.model)):
-            problem = "cannot move the reference of a PEFT run, the model without its adapter: set use_peft: false"
-        elif trainer.is_fsdp_enabled:
-            problem = "cannot save a reference that FSDP has sharded: use DeepSpeed ZeRO or plain data parallelism"
-        if problem is not None:
-            raise ConfigError(f"explorer reference_reset {problem}")
+            raise _error("cannot move the reference of a PEFT run, the model without its adapter: set use_peft: false")
+        if trainer.is_fsdp_enabled:
+            raise _error("cannot save a reference that FSDP has sharded: use DeepSpeed ZeRO or plain data parallelism")
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         """Unchanged; the true training reward is read here."""
@@ -174,11 +167,15 @@ class ReferenceReset(Explorer):
             yield named
 
 
+def _error(problem: str) -> ConfigError:
+    return ConfigError(f"explorer reference_reset {problem}")
+
+
 def reset_optimizer_state(optimizer: Any) -> None:
     """Reset to the state before the first step. Accelerate and DeepSpeed (0.19) wrap the optimizer that holds it."""
     while hasattr(optimizer, "optimizer"):
         if getattr(optimizer, "swap_optimizer", False):
-            raise ConfigError("explorer reference_reset cannot reset an optimizer on NVMe: offload it to the CPU")
+            raise _error("cannot reset an optimizer on NVMe: offload it to the CPU")
         optimizer = optimizer.optimizer
     for holder in (*optimizer.state.values(), *optimizer.param_groups):
         if "step" in holder and not torch.is_tensor(holder["step"]):

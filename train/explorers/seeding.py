@@ -39,7 +39,7 @@ from offleash.train.explorers.base_samples import (
     teacher_solutions,
     unit_weights,
 )
-from offleash.train.explorers.checks import check_positive, updates_per_rollout
+from offleash.train.explorers.checks import check_at_least_1, check_positive, updates_per_rollout
 
 
 def seeded_advantage(advantages: torch.Tensor, logps: torch.Tensor, gamma: float) -> torch.Tensor:
@@ -59,8 +59,7 @@ class Seeding(Explorer):
 
     def __init__(self, source: str = "base", gamma: float = 0.1, problems: int | None = None, k: int = 16) -> None:
         check_positive("seeding", gamma=gamma)
-        if k < 1 or (problems is not None and problems < 1):
-            raise ConfigError("problems and k of seeding must be at least 1")
+        check_at_least_1("seeding", problems=problems, k=k)
         self.source, self.gamma, self.problems, self.k = source, gamma, problems, k
         self.choices: dict[str, tuple[list[list[int]], np.ndarray]] = {}
         self.seen: dict[str, float] = {}
@@ -80,20 +79,17 @@ class Seeding(Explorer):
         """Load or draw the traces."""
         trainer = self.trainer
         if self.source == "base":
-            solved = base_solutions(trainer, self._problems(), self.k, step)
+            problems = trainer.verifier.task.problems
+            wanted = visited(trainer, problems) if self.problems is None else problems[: self.problems]
+            solved = base_solutions(trainer, wanted, self.k, step)
         else:
-            solved = Ranks(trainer.accelerator).from_main(
-                lambda: teacher_solutions(trainer.verifier.task, Path(self.source))
-            )
+            task, path = trainer.verifier.task, Path(self.source)
+            solved = Ranks(trainer.accelerator).from_main(lambda: teacher_solutions(task, path))
         choices = {problem.problem.id: self._choice(problem) for problem in solved}
         self.choices = {name: choice for name, choice in choices.items() if choice[0]}
         if not self.choices:
             raise ConfigError(f"seeding found no correct trace of a training problem in {self.source!r}")
         trainer.accelerator.print(f"offleash: seeding: traces of {len(self.choices)} training problems")
-
-    def _problems(self) -> Sequence[Problem]:
-        problems = self.trainer.verifier.task.problems
-        return visited(self.trainer, problems) if self.problems is None else problems[: self.problems]
 
     def _choice(self, solved: Solved) -> tuple[list[list[int]], np.ndarray]:
         """The traces that fit into a completion; rare answers have the same weight as common ones."""
@@ -110,10 +106,8 @@ class Seeding(Explorer):
         if name not in self.choices:
             return None
         rows, weights = self.choices[name]
-        rng = np.random.default_rng(
-            derive_seed("seeding", self.trainer.args.seed, self.trainer.state.global_step, name)
-        )
-        return list(rows[rng.choice(len(rows), p=weights)])
+        seed = derive_seed("seeding", self.trainer.args.seed, self.trainer.state.global_step, name)
+        return list(rows[np.random.default_rng(seed).choice(len(rows), p=weights)])
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         self.seen = {"off_policy": rollouts.off_policy_pg.float().mean().item()}

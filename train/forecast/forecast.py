@@ -7,21 +7,13 @@ from offleash.eval.errors import OffleashError
 from offleash.eval.sampling import is_untruncated
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.anchor import Anchor
-from offleash.train.forecast.cost import (
-    EFFICIENCY,
-    Lengths,
-    measurements,
-    rollout_seconds,
-    scoring_seconds,
-    update_seconds,
-)
-from offleash.train.forecast.hardware import Device
+from offleash.train.forecast.cost import Lengths, forward_seconds, measurements, rollout_seconds, update_seconds
+from offleash.train.forecast.hardware import Device, Machines
 from offleash.train.forecast.memory import (
     CONTEXT_BYTES,
     FULL,
     HALF,
     Layout,
-    Sharding,
     generating,
     states,
     training,
@@ -33,13 +25,6 @@ from offleash.train.recipe.config import Recipe
 MOMENTS = {"adamw_8bit": 2, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2, "adafactor": 0, "sgd": 0}
 """Bytes of optimizer state per float32 parameter; 8, as for AdamW, for any other."""
 MONITOR_CACHE = "cache of the monitor's samples"
-
-
-@dataclass(frozen=True, slots=True)
-class Machines:
-    device: Device
-    gpus: int
-    sharding: Sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +65,28 @@ class Forecast:
 
 def layout_of(recipe: Recipe, machines: Machines, prompt_tokens: int, probes: int | None = None) -> Layout:
     """The memory settings of a recipe. `prompt_tokens` is the longest prompt, `probes` the number of probe problems."""
-    run, training_config, model_config = recipe
-    monitored = 0 if training_config.use_vllm or not run.monitor_every else run.monitor_batch_size
+    run, config, model = recipe
+    monitored = 0 if config.use_vllm or not run.monitor_every else run.monitor_batch_size
     if probes is not None:
         monitored = min(monitored, ceil(probes * run.monitor_k / machines.gpus))
-    monitored_length = prompt_tokens + (run.monitor_max_new_tokens or training_config.max_completion_length)
-    colocated = training_config.use_vllm and training_config.vllm_mode == "colocate"
+    monitored_length = prompt_tokens + (run.monitor_max_new_tokens or config.max_completion_length)
+    colocated = config.use_vllm and config.vllm_mode == "colocate"
     return Layout(
         gpus=machines.gpus,
         sharding=machines.sharding,
-        half=bool(training_config.bf16 or training_config.fp16),
-        weight_bytes=HALF if model_config.dtype in ("bfloat16", "float16") else FULL,
-        moments_bytes=MOMENTS.get(str(getattr(training_config.optim, "value", training_config.optim)), 8),
-        reference=training_config.beta > 0,
+        half=bool(config.bf16 or config.fp16),
+        weight_bytes=HALF if model.dtype in ("bfloat16", "float16") else FULL,
+        moments_bytes=MOMENTS.get(str(getattr(config.optim, "value", config.optim)), 8),
+        reference=config.beta > 0,
         base_copy=_copies_base(recipe),
-        checkpointing=bool(training_config.gradient_checkpointing),
-        micro_batch=training_config.per_device_train_batch_size,
-        tokens=prompt_tokens + training_config.max_completion_length,
-        rollouts=0
-        if training_config.use_vllm
-        else training_config.per_device_train_batch_size * training_config.steps_per_generation,
+        checkpointing=bool(config.gradient_checkpointing),
+        micro_batch=config.per_device_train_batch_size,
+        tokens=prompt_tokens + config.max_completion_length,
+        rollouts=0 if config.use_vllm else config.per_device_train_batch_size * config.steps_per_generation,
         monitor_tokens=monitored * monitored_length,
-        vllm_share=training_config.vllm_gpu_memory_utilization if colocated else 0.0,
-        vllm_gpus=training_config.vllm_tensor_parallel_size if colocated else 1,
-        sleeps=bool(training_config.vllm_enable_sleep_mode),
+        vllm_share=config.vllm_gpu_memory_utilization if colocated else 0.0,
+        vllm_gpus=config.vllm_tensor_parallel_size if colocated else 1,
+        sleeps=bool(config.vllm_enable_sleep_mode),
     )
 
 
@@ -115,68 +98,54 @@ def forecast(
     longest_prompt: int,
     problems: int | None,
     probes: int | None,
-    efficiency: float = EFFICIENCY,
     monitor_lengths: Lengths | None = None,
 ) -> Forecast:
     """The forecast for a recipe, the sizes of its model and tasks, and the machines.
 
     `problems` and `probes` are None if not known. `monitor_lengths` are given if they differ from those of training.
     """
-    layout, device = layout_of(recipe, machines, longest_prompt, probes), machines.device
     run, config = recipe.run, recipe.training
+    layout, monitored = layout_of(recipe, machines, longest_prompt, probes), monitor_lengths or lengths
     trained = config.per_device_train_batch_size * machines.gpus * config.gradient_accumulation_steps
     generated = config.per_device_train_batch_size * machines.gpus * config.steps_per_generation
-    rollouts = trained / config.num_iterations
-    sequences = vllm_sequences(model, layout, device.memory) if layout.vllm_share else None
-    monitored = monitor_lengths or lengths
-
-    def draw(count: float, drawn: Lengths, limit: float) -> float:
-        return rollout_seconds(
-            *(model, device, machines.gpus, count, drawn, limit),
-            engine_gpus=layout.vllm_gpus,
-            efficiency=efficiency,
-            weight_bytes=HALF if config.use_vllm else layout.weight_bytes,
-        )
-
-    update = update_seconds(
-        *(model, device, machines.gpus, trained, lengths),
-        checkpointing=layout.checkpointing,
-        reference=layout.reference,
-        old=_takes_old_logps(recipe),
-        iterations=config.num_iterations,
-        efficiency=efficiency,
-    )
-
-    def measure(probes: int) -> float:
+    rollouts, steps = trained / config.num_iterations, _steps(recipe, problems, trained)
+    sequences = vllm_sequences(model, layout, machines.device.memory) if layout.vllm_share else None
+    engine = {"engine_gpus": layout.vllm_gpus, "weight_bytes": HALF if config.use_vllm else layout.weight_bytes}
+    at_once = _at_once(layout, lengths, sequences)
+    measure_seconds = None
+    if probes is not None:
         limit = _at_once(layout, monitored, sequences) if config.use_vllm else run.monitor_batch_size
         scored = probes * min(run.monitor_k, run.monitor_score_k)
-        return draw(probes * run.monitor_k, monitored, limit) + scoring_seconds(
-            model, device, machines.gpus, scored, monitored, efficiency
-        )
-
-    steps = _steps(recipe, problems, trained)
+        measure_seconds = rollout_seconds(model, machines, probes * run.monitor_k, monitored, limit, **engine)
+        measure_seconds += 2 * forward_seconds(model, machines, scored, monitored)  # under policy and base
     return Forecast(
-        memory=_peak(model, layout, device),
+        memory=_peak(model, layout, machines.device),
         vllm_sequences=sequences,
         steps=steps,
         rollouts=rollouts,
-        rollout_seconds=draw(generated, lengths, _at_once(layout, lengths, sequences)) * rollouts / generated,
-        update_seconds=update,
-        measurements=_measurements(steps, run.monitor_every),
+        rollout_seconds=rollout_seconds(model, machines, generated, lengths, at_once, **engine) * rollouts / generated,
+        update_seconds=update_seconds(
+            *(model, machines, trained, lengths),
+            checkpointing=layout.checkpointing,
+            reference=layout.reference,
+            old=_takes_old_logps(recipe),
+            iterations=config.num_iterations,
+        ),
+        measurements=measurements(steps, run.monitor_every),
         samples=None if probes is None else probes * run.monitor_k,
-        measure_seconds=None if probes is None else measure(probes),
+        measure_seconds=measure_seconds,
     )
 
 
 def _copies_base(recipe: Recipe) -> bool:
     """Whether `FrozenBase` loads the base, for the monitor's KL or an anchor, because no fixed reference can serve."""
-    run, training_config, model_config = recipe
+    run, config, model = recipe
     try:
         explorers = load_explorers(run.explorers)
     except OffleashError:  # training will report them
         explorers = []
     moves = any(explorer.moves_reference for explorer in explorers)
-    if model_config.use_peft or (training_config.beta > 0 and not moves):
+    if model.use_peft or (config.beta > 0 and not moves):
         return False
     anchored = any(isinstance(explorer, Anchor) and explorer.kind != "nll" for explorer in explorers)
     return anchored or bool(run.monitor_every and _measures_kl(recipe))
@@ -190,15 +159,11 @@ def _measures_kl(recipe: Recipe) -> bool:
     return plain and run.monitor_temperature in (None, config.temperature)
 
 
-def _measurements(steps: int | None, every: int) -> int | None:
-    return None if steps is None and every else measurements(steps or 0, every)
-
-
 def _at_once(layout: Layout, lengths: Lengths, sequences: float | None) -> float:
     """How many sequences of mean length fit in one engine."""
     if sequences is None:
-        return max(layout.rollouts, 1) if layout.rollouts else 256
-    return max(1.0, sequences * layout.tokens / (lengths.prompt + lengths.completion))
+        return layout.rollouts or 256
+    return max(1.0, sequences * layout.tokens / lengths.both)
 
 
 def _peak(model: ModelSize, layout: Layout, device: Device) -> dict[str, float]:

@@ -1,7 +1,8 @@
-"""Devices: dense bf16 throughput, memory and its bandwidth, from the vendors' data sheets."""
+"""Devices: dense bf16 throughput, memory and its bandwidth, from the vendors' data sheets; the machines of a run."""
 
 import os
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import psutil
 
@@ -11,6 +12,9 @@ GIB = 2**30
 CORE_FLOPS = 1e11
 """One CPU core in float32: two units of 8 multiply-adds per cycle, at 3 GHz."""
 CPU_BANDWIDTH = 2e10
+EFFICIENCY = 0.3
+"""Fraction of peak arithmetic (MFU) reached by updates and prefill."""
+Sharding = Literal["none", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 
 
 class Device(NamedTuple):
@@ -21,6 +25,19 @@ class Device(NamedTuple):
     """Bytes."""
     bandwidth: float
     """Bytes per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    device: Device
+    gpus: int
+    sharding: Sharding = "none"
+    efficiency: float = EFFICIENCY
+
+    @property
+    def flops(self) -> float:
+        """Operations per second that all GPUs together reach."""
+        return self.gpus * self.device.flops * self.efficiency
 
 
 GPUS: dict[str, Device] = {

@@ -6,12 +6,10 @@ fused attention. The estimates are upper bounds, high by some tens of percent, n
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
-from offleash.train.forecast.hardware import GIB
+from offleash.train.forecast.hardware import GIB, Sharding
 from offleash.train.forecast.model_size import ModelSize
 
-Sharding = Literal["none", "zero0", "zero1", "zero2", "zero3", "fsdp"]
 HALF, FULL = 2, 4
 LIVE_PARAMETERS = 10**9
 """The parameters that DeepSpeed gathers at once, at most (stage3_max_live_parameters)."""
@@ -114,10 +112,8 @@ def cache_bytes(model: ModelSize, width: int) -> int:
 
 def _divided_by(layout: Layout) -> tuple[int, int, int]:
     """Over how many GPUs weights, gradients and optimizer state are divided."""
-    gpus = layout.gpus
-    whole: dict[Sharding, tuple[int, int, int]] = {"none": (1, 1, 1), "zero0": (1, 1, 1)}
-    whole |= {"zero1": (1, 1, gpus), "zero2": (1, gpus, gpus)}
-    return whole.get(layout.sharding, (gpus, gpus, gpus))
+    divided = {"none": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}[layout.sharding]
+    return (layout.gpus if divided > 2 else 1, layout.gpus if divided > 1 else 1, layout.gpus if divided else 1)
 
 
 def _gathered(model: ModelSize, layout: Layout) -> float:

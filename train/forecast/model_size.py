@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
@@ -28,7 +28,10 @@ class ModelSize(NamedTuple):
 
 def measure_model(config: PretrainedConfig, adapter: "AdapterSize | None" = None) -> ModelSize:
     """Count the parameters of a config's model. Only the `adapter` is trained if one is given."""
-    model, text = _on_meta(config), config.get_text_config()
+    kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
+    with torch.device("meta"):
+        model = kind.from_config(config)
+    text = config.get_text_config()
     parameters = sum(parameter.numel() for parameter in model.parameters())
     heads = text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // heads
@@ -69,9 +72,3 @@ class AdapterSize(NamedTuple):
         if isinstance(self.targets, str):
             return re.fullmatch(self.targets, name) is not None
         return any(name == target or name.endswith(f".{target}") for target in self.targets)
-
-
-def _on_meta(config: PretrainedConfig) -> Any:
-    kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
-    with torch.device("meta"):
-        return kind.from_config(config)

@@ -25,7 +25,7 @@ from accelerate.state import is_initialized
 from transformers import TrainingArguments
 
 from offleash.eval.errors import ConfigError
-from offleash.train.forecast.memory import Sharding
+from offleash.train.forecast.hardware import Sharding
 from offleash.train.recipe.config import Recipe
 
 LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch", "accelerate/commands/launch.py")

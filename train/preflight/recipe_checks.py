@@ -1,7 +1,8 @@
 """Problems of a recipe that can be found from the recipe and the number of GPUs, without loading a model."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, cast
 
@@ -9,9 +10,9 @@ from trl import GRPOConfig
 
 from offleash.callbacks.guard import SHORT, SupportGuard
 from offleash.callbacks.metrics import measured
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, OffleashError
 from offleash.train.explorers.checks import updates_per_rollout
-from offleash.train.forecast.memory import Sharding
+from offleash.train.forecast.hardware import Sharding
 from offleash.train.recipe.config import Recipe, RunConfig
 
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab", "comet_ml")
@@ -19,19 +20,25 @@ TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab", "comet_ml")
 
 def recipe_problems(recipe: Recipe, gpus: int) -> list[str]:
     """One line for each setting that training would reject."""
-    checks: list[Callable[[], None]] = [
-        lambda: check_aligned_saves(recipe),
-        lambda: check_synced_reference(recipe.training),
-        lambda: check_guards(recipe),
-        lambda: check_engine_size(recipe, gpus),
-    ]
-    found = []
-    for check in checks:
-        try:
-            check()
-        except ConfigError as error:
-            found.append(str(error))
+    found: list[str] = []
+    with collected(found):
+        check_aligned_saves(recipe)
+    with collected(found):
+        check_synced_reference(recipe.training)
+    with collected(found):
+        check_guards(recipe)
+    with collected(found):
+        check_engine_size(recipe, gpus)
     return found
+
+
+@contextmanager
+def collected(problems: list[str]) -> Iterator[None]:
+    """An error of the block becomes a line of `problems`."""
+    try:
+        yield
+    except OffleashError as error:
+        problems.append(str(error))
 
 
 def check_aligned_saves(recipe: Recipe) -> None:

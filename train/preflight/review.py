@@ -11,20 +11,20 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from offleash.callbacks.contamination import check_contamination
-from offleash.eval.errors import ConfigError, OffleashError
+from offleash.eval.errors import ConfigError
 from offleash.eval.images import has_images, with_pictures, without_images
 from offleash.eval.problem import Task, chat_text
 from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.loading import Benchmark
 from offleash.eval.verify.health import bad_golds
 from offleash.train.explorers import load_explorers
-from offleash.train.forecast.cost import EFFICIENCY, Lengths
-from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, Machines, forecast
-from offleash.train.forecast.hardware import GIB
+from offleash.train.forecast.cost import Lengths
+from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, forecast
+from offleash.train.forecast.hardware import GIB, Machines
 from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
 from offleash.train.preflight.images import all_have_images, check_takes_images, load_processor
 from offleash.train.preflight.precision import rounding_problem
-from offleash.train.preflight.recipe_checks import absent_packages, recipe_problems
+from offleash.train.preflight.recipe_checks import absent_packages, collected, recipe_problems
 from offleash.train.recipe.config import Recipe
 
 PROMPTS = 512
@@ -44,7 +44,6 @@ class Review:
     """What is known of a recipe before it runs; None where something did not load."""
 
     recipe: Recipe
-    machines: Machines
     tasks: tuple[Task, Task] | None
     """Training and probe problems."""
     model: ModelSize | None
@@ -58,12 +57,7 @@ class Review:
 
 
 def review_recipe(
-    recipe: Recipe,
-    machines: Machines,
-    *,
-    prompt_tokens: int = 256,
-    mean_tokens: float | None = None,
-    efficiency: float = EFFICIENCY,
+    recipe: Recipe, machines: Machines, *, prompt_tokens: int = 256, mean_tokens: float | None = None
 ) -> Review:
     """Check a recipe and estimate its memory and cost.
 
@@ -72,10 +66,14 @@ def review_recipe(
         machines: what it is to run on.
         prompt_tokens: assumed length of a prompt where the tasks or the tokenizer do not load.
         mean_tokens: mean length of a completion; None assumes half of max_completion_length.
-        efficiency: fraction of peak arithmetic reached (MFU).
     """
-    problems, notes = recipe_problems(recipe, machines.gpus), _server_note(recipe, machines)
-    _check_explorers(recipe, problems)
+    problems, notes = recipe_problems(recipe, machines.gpus), absent_packages(recipe, machines.sharding)
+    training, on = recipe.training, machines.gpus
+    if training.use_vllm and training.vllm_mode == "server":
+        notes.append(f"the vLLM server's GPUs are in neither memory nor cost; generation is timed as if it had {on}")
+    with collected(problems):
+        for explorer in load_explorers(recipe.run.explorers):
+            explorer.check(training)
     tasks = _load_tasks(recipe, problems)
     model, tokenizer = _load_model(recipe, problems)
     prompts = _prompt_lengths(recipe, tasks, tokenizer, prompt_tokens, problems, notes)
@@ -83,51 +81,28 @@ def review_recipe(
     if model is not None:
         if tasks is not None and tokenizer is not None:
             problems += _context_problems(recipe, model, prompts.longest)
-        if found := rounding_problem(recipe.model.dtype, machines.sharding, _precision(recipe), recipe.model.use_peft):
+        precision = "bf16" if training.bf16 else "fp16" if training.fp16 else "no"
+        if found := rounding_problem(recipe.model.dtype, machines.sharding, precision, recipe.model.use_peft):
             problems.append(found)
         lengths, monitored = _lengths(recipe, prompts.mean, mean_tokens)
         counts = _problem_counts(recipe, tasks)
-        made = forecast(recipe, model, machines, lengths, prompts.longest, *counts, efficiency, monitored)
+        made = forecast(recipe, model, machines, lengths, prompts.longest, *counts, monitored)
         problems += _memory_problems(made, machines)
-    notes += absent_packages(recipe, machines.sharding)
-    return Review(recipe, machines, tasks, model, prompts, lengths, made, problems, notes)
-
-
-def _server_note(recipe: Recipe, machines: Machines) -> list[str]:
-    if not recipe.training.use_vllm or recipe.training.vllm_mode != "server":
-        return []
-    return [
-        f"the GPUs of the vLLM server are in neither memory nor cost; generation is timed as if it had {machines.gpus}"
-    ]
-
-
-def _check_explorers(recipe: Recipe, problems: list[str]) -> None:
-    """Whether names and arguments are known, the explorers fit together, and have the settings they need."""
-    try:
-        for explorer in load_explorers(recipe.run.explorers):
-            explorer.check(recipe.training)
-    except OffleashError as error:
-        problems.append(str(error))
+    return Review(recipe, tasks, model, prompts, lengths, made, problems, notes)
 
 
 def _load_tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:
     """Both tasks, None if one cannot be built. Wrong gold answers and problems in both tasks are reported."""
-    run = recipe.run
-    try:
-        train, probe = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
-    except OffleashError as error:
-        problems.append(str(error))
-        return None
-    try:
-        if all_have_images(train, probe):
+    run, tasks = recipe.run, None
+    with collected(problems):
+        tasks = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
+        if all_have_images(*tasks):
             check_takes_images(load_explorers(run.explorers))
-        for task in (train, probe):
+        for task in tasks:
             _check_golds(run.task, task)
         if run.monitor_every:
-            check_contamination([problem.prompt for problem in train.problems], probe)
-    except OffleashError as error:
-        problems.append(str(error))
-    return train, probe
+            check_contamination([problem.prompt for problem in tasks[0].problems], tasks[1])
+    return tasks
 
 
 def _check_golds(name: str, task: Task) -> None:
@@ -157,7 +132,8 @@ def _load_model(recipe: Recipe, problems: list[str]) -> tuple[ModelSize | None, 
         return None, None
     if chosen.dtype in (None, "auto"):
         chosen.dtype = str(config.dtype or torch.float32).removeprefix("torch.")
-    size = measure_model(config, _adapter(recipe))
+    targets = chosen.lora_target_modules or ("q_proj", "v_proj")
+    size = measure_model(config, AdapterSize(chosen.lora_r, targets) if chosen.use_peft else None)
     if not size.trained:
         problems.append(
             f"lora_target_modules {chosen.lora_target_modules} match no linear layer of the model: give the ends of "
@@ -176,17 +152,6 @@ def _load_tokenizer(name: str, where: dict[str, Any], problems: list[str]) -> An
         problems.append(f"{name} has no tokenizer: copy tokenizer.json and tokenizer_config.json there as well")
         return None
     return found
-
-
-def _precision(recipe: Recipe) -> str:
-    return "bf16" if recipe.training.bf16 else "fp16" if recipe.training.fp16 else "no"
-
-
-def _adapter(recipe: Recipe) -> AdapterSize | None:
-    chosen = recipe.model
-    if not chosen.use_peft:
-        return None
-    return AdapterSize(chosen.lora_r, chosen.lora_target_modules or ("q_proj", "v_proj"))
 
 
 def _prompt_lengths(

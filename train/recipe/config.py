@@ -11,12 +11,13 @@ import json
 import math
 from argparse import ArgumentTypeError
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 import yaml
+from transformers.hf_argparser import HfArg
 from trl import GRPOConfig, ModelConfig, TrlParser
 
 import offleash.recipes
@@ -34,52 +35,41 @@ CADENCE = ("max_steps", "monitor_every", "save_steps", "warmup_steps")
 class RunConfig:
     """What Offleash adds to TRL's keys."""
 
-    task: str = field(metadata={"help": "Task name (countdown, ...) or your own as `module:Class`."})
-    train_args: dict[str, Any] | str | None = field(
-        default=None,
-        metadata={"help": "Arguments of the task for the training problems, as a mapping (JSON on the command line)."},
+    task: str = HfArg(help="Task name (countdown, ...) or your own as `module:Class`.")
+    train_args: dict[str, Any] | str | None = HfArg(
+        default=None, help="Arguments of the task for the training problems, as a mapping (JSON on the command line)."
     )
-    probe_args: dict[str, Any] | str | None = field(
-        default=None,
-        metadata={"help": "Arguments of the task for the held-out probe problems, which nothing may train on."},
+    probe_args: dict[str, Any] | str | None = HfArg(
+        default=None, help="Arguments of the task for the held-out probe problems, which nothing may train on."
     )
-    resume: bool = field(
+    resume: bool = HfArg(
         default=False,
-        metadata={
-            "help": "Continue from the last complete checkpoint in output_dir; start from scratch if there is none."
-        },
+        help="Continue from the last complete checkpoint in output_dir; start from scratch if there is none.",
     )
-    allow: list[str] = field(
+    allow: list[str] = HfArg(
         default_factory=list,
-        metadata={
-            "help": "Keys that may differ from those the run was started with. `--allow max_steps` trains longer; the "
-            "learning rate then follows the schedule of the new length."
-        },
+        help="Keys that may differ from those the run was started with. `--allow max_steps` trains longer; the "
+        "learning rate then follows the schedule of the new length.",
     )
-    monitor_every: int = field(default=50, metadata={"help": "Steps between support measurements; 0 turns them off."})
-    monitor_k: int = field(default=64, metadata={"help": "Samples per probe problem at each measurement."})
-    monitor_score_k: int = field(
-        default=16, metadata={"help": "How many of those are scored for token entropy and KL to the base."}
+    monitor_every: int = HfArg(default=50, help="Steps between support measurements; 0 turns them off.")
+    monitor_k: int = HfArg(default=64, help="Samples per probe problem at each measurement.")
+    monitor_score_k: int = HfArg(default=16, help="How many of those are scored for token entropy and KL to the base.")
+    monitor_batch_size: int = HfArg(default=256, help="Sequences generated at once, per process.")
+    monitor_seed: int = HfArg(default=0, help="Seed of the monitor's own samples.")
+    monitor_temperature: float | None = HfArg(default=None, help="Default: the training temperature.")
+    monitor_top_p: float | None = HfArg(default=None, help="Default: the training top_p.")
+    monitor_max_new_tokens: int | None = HfArg(default=None, help="Default: max_completion_length.")
+    monitor_base_pools: str | None = HfArg(
+        default=None, help="Folder in which base pools are cached. Default: base-pools next to output_dir."
     )
-    monitor_batch_size: int = field(default=256, metadata={"help": "Sequences generated at once, per process."})
-    monitor_seed: int = field(default=0, metadata={"help": "Seed of the monitor's own samples."})
-    monitor_temperature: float | None = field(default=None, metadata={"help": "Default: the training temperature."})
-    monitor_top_p: float | None = field(default=None, metadata={"help": "Default: the training top_p."})
-    monitor_max_new_tokens: int | None = field(default=None, metadata={"help": "Default: max_completion_length."})
-    monitor_base_pools: str | None = field(
+    rollout_metrics: bool = HfArg(default=True, help="Log metrics of the training rollouts.")
+    explorer: dict[str, Any] | str | None = HfArg(
         default=None,
-        metadata={"help": "Folder in which base pools are cached. Default: base-pools next to output_dir."},
+        help="Exploration variants: a name, or a mapping of names (or `module:Class`) to their arguments. As "
+        "flags: --explorer pass_at_k --explorer.k 4.",
     )
-    rollout_metrics: bool = field(default=True, metadata={"help": "Log metrics of the training rollouts."})
-    explorer: dict[str, Any] | str | None = field(
-        default=None,
-        metadata={
-            "help": "Exploration variants: a name, or a mapping of names (or `module:Class`) to their arguments. As "
-            "flags: --explorer pass_at_k --explorer.k 4."
-        },
-    )
-    guards: list[str] = field(
-        default_factory=list, metadata={"help": "Rules such as 'srr < 0.9' (stop) or 'best sds' (mark a checkpoint)."}
+    guards: list[str] = HfArg(
+        default_factory=list, help="Rules such as 'srr < 0.9' (stop) or 'best sds' (mark a checkpoint)."
     )
 
     def __post_init__(self) -> None:
@@ -87,14 +77,12 @@ class RunConfig:
         self.explorer = explorer_mapping(self.explorer)
         if self.allow and not self.resume:
             raise ConfigError(f"allow ({', '.join(self.allow)}) applies only to a resumed run: add --resume")
-        for name in ("monitor_every", "monitor_k", "monitor_score_k", "monitor_batch_size", "monitor_seed"):
-            if type(getattr(self, name)) is not int:
-                raise ConfigError(f"{name} must be an integer, got {getattr(self, name)!r}")
-        for name in ("monitor_k", "monitor_score_k", "monitor_batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.monitor_every < 0:
-            raise ConfigError(f"monitor_every must be 0 (off) or more, got {self.monitor_every}")
+        least = {"monitor_every": 0, "monitor_k": 1, "monitor_score_k": 1, "monitor_batch_size": 1}
+        for name in (*least, "monitor_seed"):
+            if type(value := getattr(self, name)) is not int:
+                raise ConfigError(f"{name} must be an integer, got {value!r}")
+            if name in least and value < least[name]:
+                raise ConfigError(f"{name} must be at least {least[name]}, got {value}")
 
     @property
     def train_task_args(self) -> dict[str, Any]:
@@ -263,6 +251,11 @@ def resolved(recipe: Recipe) -> dict[str, Any]:
     }
     del values["generation_batch_size"]  # follows from the others, and TRL accepts only one of them
     del values["allow"]  # belongs to one resume, not to the run
+    return as_json(values)
+
+
+def as_json(values: dict[str, Any]) -> dict[str, Any]:
+    """With the types that JSON has; everything else as text."""
     return dict(json.loads(json.dumps(values, default=str)))
 
 

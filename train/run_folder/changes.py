@@ -11,7 +11,6 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from transformers import TrainingArguments
 
 from offleash.callbacks.summary import HISTORY
@@ -20,7 +19,7 @@ from offleash.eval.files import write_atomic
 from offleash.train.explorers import find_explorer
 from offleash.train.preflight.launch import sharding
 from offleash.train.preflight.precision import precision
-from offleash.train.recipe.config import LAB_MODEL, Recipe, resolved
+from offleash.train.recipe.config import LAB_MODEL, Recipe, as_json, read_recipe_file, resolved
 from offleash.train.recipe.explorer_flags import explorer_mapping
 
 RESOLVED = "recipe.yaml"
@@ -86,10 +85,11 @@ def check_same_launch(recipe: Recipe, folder: Path, train_problems: str | None =
 
 def _check_changes(changed: list[Change], allowed: list[str], folder: Path) -> None:
     fixed = [change for change in changed if _is_fixed(change, folder)]
-    refused = [change for change in changed if change in fixed or not _is_allowed(change, allowed)]
-    if refused:
-        told = "; ".join(map(str, refused))
-        raise ConfigError(f"{folder} was started with other settings: {told}. {_advice(refused, fixed)}")
+    listed = [c for c in changed if any(c.key == key or c.key.startswith(f"{key}.") for key in allowed)]
+    rejected = [change for change in changed if change in fixed or change not in listed]
+    if rejected:
+        told = "; ".join(map(str, rejected))
+        raise ConfigError(f"{folder} was started with other settings: {told}. {_advice(rejected, fixed)}")
 
 
 def launch_of(training: TrainingArguments, train_problems: str | None = None) -> Launch:
@@ -98,9 +98,7 @@ def launch_of(training: TrainingArguments, train_problems: str | None = None) ->
 
 def read_launch(folder: Path) -> Launch:
     path = folder / LAUNCH
-    if not path.exists():
-        return Launch()
-    values = _read(path)
+    values = read_recipe_file(path) if path.exists() else {}  # JSON is YAML
     return Launch(**{key: values.get(key) for key in Launch._fields})
 
 
@@ -121,20 +119,13 @@ def changes(recipe: Recipe, folder: Path) -> list[Change]:
     if not path.exists():
         return []
     now = resolved(recipe)
-    saved = {**_defaults(recipe), **_read(path)}
+    saved = {**_defaults(recipe), **read_recipe_file(path)}
     old, new = _comparable({key: saved.get(key) for key in now}), _comparable(now)
     found = [Change(key, old.get(key), new.get(key)) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-    return [*found, *_reordered(saved["explorer"], now["explorer"])]
-
-
-def _reordered(before: Any, now: Any) -> list[Change]:
-    """The order of explorers matters."""
-    orders = [list(explorer_mapping(chosen)) for chosen in (before, now)]
-    return [Change("explorer", *orders)] if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) else []
-
-
-def _is_allowed(change: Change, allowed: list[str]) -> bool:
-    return any(change.key == key or change.key.startswith(f"{key}.") for key in allowed)
+    before, after = (list(explorer_mapping(values["explorer"])) for values in (saved, now))
+    if before != after and sorted(before) == sorted(after):  # the order of explorers matters
+        found.append(Change("explorer", before, after))
+    return found
 
 
 def _is_fixed(change: Change, folder: Path) -> bool:
@@ -142,36 +133,24 @@ def _is_fixed(change: Change, folder: Path) -> bool:
     return measured or change.root in IN_THE_OPTIMIZER or change.root == "sharding"
 
 
-def _advice(refused: list[Change], fixed: list[Change]) -> str:
+def _advice(rejected: list[Change], fixed: list[Change]) -> str:
     if not fixed:
-        keys = " ".join(change.key for change in refused)
+        keys = " ".join(change.key for change in rejected)
         return f"Restore it, choose another --output_dir, or continue anyway with --allow {keys}"
     change = fixed[0]
     if change.root == "sharding":
         return "Its checkpoints can be read only as they were written: launch with the original accelerate config"
-    why = (
-        "a checkpoint restores the optimizer's settings"
-        if change.root in IN_THE_OPTIMIZER
-        else "the measurements so far would not be comparable"
-    )
+    why = "the measurements so far would not be comparable"
+    if change.root in IN_THE_OPTIMIZER:
+        why = "a checkpoint restores the optimizer's settings"
     return f"{change.key} cannot change within a run ({why}): restore it, or choose another --output_dir"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} is not a recipe: a mapping of keys to values was expected")
-    return values
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
     known = [field for part in recipe for field in fields(part)]
     plain = {field.name: field.default for field in known if field.default is not MISSING}
     made = {field.name: field.default_factory() for field in known if field.default_factory is not MISSING}
-    return dict(json.loads(json.dumps({**plain, **made}, default=str)))
+    return as_json({**plain, **made})
 
 
 def _comparable(values: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +170,7 @@ def _filled(explorer: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """An explorer's arguments, including defaults."""
     parameters = inspect.signature(find_explorer(explorer)).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-    return dict(json.loads(json.dumps({**defaults, **given}, default=str)))
+    return as_json({**defaults, **given})
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

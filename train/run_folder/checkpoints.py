@@ -5,7 +5,6 @@ Every process writes its random state, and the first does not wait for the other
 """
 
 import json
-import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import atomic_path, remove_leftovers
 
-_NAME = re.compile(r"checkpoint-(\d+)")
+PREFIX = "checkpoint-"
 TRAINING_ONLY = (
     *("optimizer*", "scheduler*", "rng_state*", "trainer_state.json", "training_args.bin", "global_step*"),
     *("entropy_ctrl_state.json", "reference.safetensors", "reference_reset.json", "dynamic_sampling.json"),
@@ -24,7 +23,12 @@ TRAINING_ONLY = (
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoint folders of a run, oldest first."""
-    return sorted((p for p in folder.glob("checkpoint-*") if p.is_dir() and _NAME.fullmatch(p.name)), key=_step)
+    found = [path for path in folder.glob(f"{PREFIX}*") if path.is_dir()]
+    return sorted((path for path in found if path.name.removeprefix(PREFIX).isdecimal()), key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix(PREFIX))
 
 
 def trainer_state(checkpoint: Path) -> dict[str, Any] | None:
@@ -72,7 +76,7 @@ def remove_incomplete(folder: Path, processes: int | None = None) -> list[Path]:
     incomplete = [
         path
         for path in checkpoints(folder)
-        if trainer_state(path) is None or (last is not None and _step(path) > _step(last))
+        if trainer_state(path) is None or (last is not None and step_of(path) > step_of(last))
     ]
     for path in incomplete:
         shutil.rmtree(path)
@@ -84,12 +88,6 @@ def export_final(checkpoint: Path, target: Path) -> None:
     remove_leftovers(target.parent)
     with atomic_path(target) as temporary:
         shutil.copytree(checkpoint, temporary, ignore=shutil.ignore_patterns(*TRAINING_ONLY))
-
-
-def _step(path: Path) -> int:
-    match = _NAME.fullmatch(path.name)
-    assert match is not None
-    return int(match[1])
 
 
 def _random_states(checkpoint: Path) -> int:

@@ -28,6 +28,7 @@ from offleash.train.run_folder.checkpoints import (
     checkpoints,
     last_complete_checkpoint,
     remove_incomplete,
+    step_of,
     trainer_state,
 )
 
@@ -61,16 +62,13 @@ def find_start(recipe: Recipe, folder: Path) -> Path | None:
     used = (folder / RESOLVED).exists() or (folder / "pools").exists() or bool(checkpoints(folder))
     if used and not recipe.run.resume:
         raise ConfigError(f"{folder} contains a run: add --resume to continue it, or choose another --output_dir")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot use the output_dir {folder}: {error.strerror}") from error
     checkpoint = last_complete_checkpoint(folder, read_launch(folder).processes)
-    if checkpoint is not None and not why_ended(folder, checkpoint, recipe.training):
+    if checkpoint is None:
+        return None
+    if not why_ended(folder, checkpoint, recipe.training):
         check_same_launch(recipe, folder)
         check_resumable(checkpoint, recipe.training.world_size, sharding(recipe.training))
-    if checkpoint is not None:
-        check_unchanged(recipe, folder)
+    check_unchanged(recipe, folder)
     return checkpoint
 
 
@@ -85,7 +83,7 @@ def begin(recipe: Recipe, folder: Path, checkpoint: Path | None, train_problems:
     for incomplete in remove_incomplete(folder, read_launch(folder).processes):
         print(f"offleash: {incomplete} is incomplete and is removed", flush=True)
     if recipe.run.resume:
-        step = int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else -1
+        step = step_of(checkpoint) if checkpoint else -1
         dropped = trim_events(folder / TENSORBOARD, step)
         if checkpoint is not None:
             print(f"offleash: continuing from {checkpoint} ({dropped} later events dropped)", flush=True)

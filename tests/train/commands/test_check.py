@@ -204,7 +204,7 @@ def test_the_monitors_samples_are_counted_from_its_arguments_where_the_data_does
 
 def test_a_servers_gpus_are_said_not_to_be_counted(capsys):
     assert main([*LAB, "--use_vllm", "true", "--vllm_mode", "server"]) == 0
-    assert "the GPUs of the vLLM server are in neither memory nor cost" in capsys.readouterr().out
+    assert "the vLLM server's GPUs are in neither memory nor cost" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

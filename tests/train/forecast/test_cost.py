@@ -6,26 +6,27 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig
 
 from offleash.eval.errors import ConfigError
-from offleash.train.forecast.cost import Lengths, measurements, rollout_seconds, scoring_seconds, update_seconds
-from offleash.train.forecast.hardware import GPUS, Device, find_device
+from offleash.train.forecast.cost import Lengths, forward_seconds, measurements, rollout_seconds, update_seconds
+from offleash.train.forecast.hardware import GPUS, Device, Machines, find_device
 from offleash.train.forecast.model_size import ModelSize, measure_model
 
 UNIT = Device("unit", 1e12, 1e9, 1e12)
+ONE, TWO = Machines(UNIT, 1, efficiency=1.0), Machines(UNIT, 2, efficiency=1.0)
 MODEL = ModelSize(1000, 1000, 1, 8, 8, 8, 16, 100, None)
 LENGTHS = Lengths(prompt=100, completion=300, longest=1000)
-FAST = {"checkpointing": False, "reference": False, "old": False, "efficiency": 1.0}
+FAST = {"checkpointing": False, "reference": False, "old": False}
 
 
 def test_an_update_costs_six_operations_per_parameter_and_token_and_more_for_what_is_asked():
     tokens = 50 * 400 * 1000 / 1e12
-    assert update_seconds(MODEL, UNIT, 1, 50, LENGTHS, **FAST) == pytest.approx(6 * tokens)
-    assert update_seconds(MODEL, UNIT, 2, 50, LENGTHS, **FAST) == pytest.approx(3 * tokens)
+    assert update_seconds(MODEL, ONE, 50, LENGTHS, **FAST) == pytest.approx(6 * tokens)
+    assert update_seconds(MODEL, TWO, 50, LENGTHS, **FAST) == pytest.approx(3 * tokens)
     every = FAST | {"checkpointing": True, "reference": True, "old": True}
-    assert update_seconds(MODEL, UNIT, 1, 50, LENGTHS, **every) == pytest.approx(12 * tokens)
-    assert update_seconds(MODEL, UNIT, 1, 50, LENGTHS, **every, iterations=4) == pytest.approx(9 * tokens)
+    assert update_seconds(MODEL, ONE, 50, LENGTHS, **every) == pytest.approx(12 * tokens)
+    assert update_seconds(MODEL, ONE, 50, LENGTHS, **every, iterations=4) == pytest.approx(9 * tokens)
     adapted = MODEL._replace(adapter=True)
-    assert update_seconds(adapted, UNIT, 1, 50, LENGTHS, **FAST | {"efficiency": 0.5}) == pytest.approx(8 * tokens)
-    assert scoring_seconds(MODEL, UNIT, 1, 50, LENGTHS, efficiency=1.0) == pytest.approx(4 * tokens)
+    assert update_seconds(adapted, Machines(UNIT, 1, efficiency=0.5), 50, LENGTHS, **FAST) == pytest.approx(8 * tokens)
+    assert forward_seconds(MODEL, ONE, 50, LENGTHS) == pytest.approx(2 * tokens)
 
 
 def test_six_per_parameter_and_token_is_what_the_real_model_takes(lab_base, lab_model):
@@ -38,7 +39,7 @@ def test_six_per_parameter_and_token_is_what_the_real_model_takes(lab_base, lab_
 
 def test_generating_waits_for_the_longest_or_for_the_waves_and_reads_weights_and_cache():
     def seconds(sequences, at_once):
-        return rollout_seconds(MODEL, UNIT, 1, sequences, LENGTHS, at_once)
+        return rollout_seconds(MODEL, ONE, sequences, LENGTHS, at_once)
 
     cache = 300 * 250 * 2 * 8 * 2 / 0.5e12
     step = 0.005 + 2000 / 0.5e12
@@ -47,14 +48,15 @@ def test_generating_waits_for_the_longest_or_for_the_waves_and_reads_weights_and
 
 
 def test_generating_is_bound_by_arithmetic_where_that_takes_longer():
-    slow = UNIT._replace(flops=1e6)
-    assert rollout_seconds(MODEL, slow, 1, 10, LENGTHS, 10, efficiency=1.0) == pytest.approx(2 * 1000 * 4000 / 1e6)
+    slow = Machines(UNIT._replace(flops=1e6), 1, efficiency=1.0)
+    assert rollout_seconds(MODEL, slow, 10, LENGTHS, 10) == pytest.approx(2 * 1000 * 4000 / 1e6)
 
 
 def test_a_run_is_measured_at_its_base_at_step_0_at_every_interval_and_at_its_end():
     assert measurements(200, 70) == 5  # base, 0, 70, 140, 200
     assert measurements(200, 50) == 6  # base, 0, 50, 100, 150, 200
-    assert measurements(200, 0) == 0
+    assert measurements(200, 0) == measurements(None, 0) == 0
+    assert measurements(None, 50) is None
 
 
 def test_a_device_is_found_by_name_and_an_unknown_one_refused_with_the_known():
