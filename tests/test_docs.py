@@ -24,7 +24,7 @@ SMALL_RUN = shlex.split(
     """--train_args '{"split": "train", "n": 16}' --probe_args '{"split": "probe", "n": 4}' --use_cpu true"""
 )
 SMALLER = {
-    "8192": "8",
+    "8192": "32",
     '{"split": "probe", "n": 200}': '{"split": "probe", "n": 4}',
     "--seeds 5": "--seeds 1",
     "low_lr placebo focal": "focal",
@@ -86,7 +86,7 @@ def workplace(tmp_path):
 
 def shell(line: str, folder: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    env = {**os.environ, "PATH": path, "PYTHONPATH": str(folder)}
+    env = {**os.environ, "PATH": path}
     done = subprocess.run(["bash", "-c", line], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
 

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def main(argv: list[str] | None = None) -> int:
+    sys.path.append(os.getcwd())  # where `my_module:MyTask` is looked for, as with python -m
     try:
         status = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # a closed pipe is noticed here, not by the interpreter at its exit

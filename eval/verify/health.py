@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from offleash.eval.errors import VerifyError
+from offleash.eval.errors import ConfigError, VerifyError
 from offleash.eval.problem import Task, Verdict
 
 FEW = 8
@@ -56,18 +56,23 @@ class Failures:
             )
 
 
+def states_golds(task: Task) -> bool:
+    """Whether the task says how its golds are checked; one that computes its answers need not."""
+    return hasattr(task, "gold_faults") or hasattr(task, "gold_completion")
+
+
 def bad_golds(task: Task) -> list[tuple[str, str]]:
     """(problem id, reason) of every gold that cannot be used.
 
     A task may have `gold_faults()`, which says so itself, or `gold_completion(problem)`, a completion that must be
-    judged correct (None where the problem states no solution). A task with neither cannot be checked: TypeError.
+    judged correct (None where the problem states no solution). A task with neither cannot be checked: ConfigError.
     """
+    if not states_golds(task):
+        raise ConfigError(f"the golds of task {task.name!r} cannot be checked: give it gold_completion(problem)")
     faults = getattr(task, "gold_faults", None)
     found: list[tuple[str, str]] = list(faults()) if faults is not None else []
     completion_of = getattr(task, "gold_completion", None)
     if completion_of is None:
-        if faults is None:
-            raise TypeError(f"task {task.name!r} has neither gold_faults nor gold_completion")
         return found
     bad = {problem_id for problem_id, _ in found}
     written = [(problem, completion_of(problem)) for problem in task.problems if problem.id not in bad]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from offleash.eval.errors import VerifyError
+from offleash.eval.errors import ConfigError, VerifyError
 from offleash.eval.problem import Problem, Status, Verdict
 from offleash.eval.tasks.math_tasks import MathAnswers
 from offleash.eval.verify.health import Failures, bad_golds
@@ -103,5 +103,5 @@ def test_a_gold_must_be_judged_correct_and_a_problem_without_one_is_not_held_aga
 
 
 def test_a_task_that_cannot_be_checked_says_so() -> None:
-    with pytest.raises(TypeError, match="neither gold_faults nor gold_completion"):
+    with pytest.raises(ConfigError, match="gold_completion"):
         bad_golds(Silent())
