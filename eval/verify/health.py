@@ -58,7 +58,7 @@ class Failures:
 
 def states_golds(task: Task) -> bool:
     """Whether the task says how its golds are checked; one that computes its answers need not."""
-    return hasattr(task, "gold_faults") or hasattr(task, "gold_completion")
+    return any(getattr(task, part, None) is not None for part in ("gold_faults", "gold_completion"))
 
 
 def bad_golds(task: Task) -> list[tuple[str, str]]:
