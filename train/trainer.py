@@ -62,7 +62,7 @@ class ExploringTrainer(GRPOTrainer):
         self._tokens: Tokens | None = None
         for explorer in self.explorers:
             explorer.attach(self)
-        self.add_callback(AfterStep(self))
+        self.add_callback(ExplorerCallback(self))
 
     _resumed_from: str | None = None
 
@@ -336,16 +336,13 @@ class ExploringTrainer(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             for explorer in self.explorers:
-                self._load_explorer(explorer, Path(checkpoint))
-
-    def _load_explorer(self, explorer: Explorer, checkpoint: Path) -> None:
-        try:
-            explorer.load(checkpoint)
-        except FileNotFoundError as error:
-            raise ConfigError(
-                f"{checkpoint} has no state of the explorer {type(explorer).__name__}, so it cannot be added to this "
-                "run: leave it out, or choose another --output_dir"
-            ) from error
+                try:
+                    explorer.load(Path(checkpoint))
+                except FileNotFoundError as error:
+                    raise ConfigError(
+                        f"{checkpoint} has no state of the explorer {type(explorer).__name__}, so it cannot be added "
+                        "to this run: leave it out, or choose another --output_dir"
+                    ) from error
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         super().create_model_card(*args, **kwargs)
@@ -388,11 +385,17 @@ def _check_equal_where_all_correct(explorer: Explorer, rewards_pg: torch.Tensor,
         )
 
 
-class AfterStep(TrainerCallback):
-    """Calls the explorers' `after_step`, and logs their metrics."""
+class ExplorerCallback(TrainerCallback):
+    """Calls the explorers' `prepare` and `after_step`, and logs their metrics."""
 
     def __init__(self, trainer: ExploringTrainer) -> None:
         self.trainer = trainer
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        for explorer in self.trainer.explorers:
+            explorer.prepare(state.global_step)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         for explorer in self.trainer.explorers:

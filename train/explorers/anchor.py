@@ -39,7 +39,7 @@ from offleash.callbacks.policy.trl_seam import (
 from offleash.eval.errors import ConfigError
 from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import Explorer, ExplorerTrainer, Tokens
-from offleash.train.explorers.base_samples import AtBegin, Solved, base_solutions, completion_ids, unit_weights
+from offleash.train.explorers.base_samples import Solved, base_solutions, completion_ids, unit_weights
 from offleash.train.explorers.checks import check_at_least_1, check_fraction, check_positive
 
 
@@ -107,7 +107,6 @@ class Anchor(Explorer):
     def attach(self, trainer: ExplorerTrainer) -> None:
         super().attach(trainer)
         self.base = frozen_base(trainer)
-        trainer.add_callback(AtBegin(self.prepare))
 
     def prepare(self, step: int) -> None:
         """Load or draw the base samples to rehearse."""

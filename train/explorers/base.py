@@ -158,6 +158,9 @@ class Explorer:
         self.trainer = trainer
         self.check(trainer.args)
 
+    def prepare(self, step: int) -> None:
+        """Called once, when training starts or resumes at `step`."""
+
     def collect(self, inputs: list[Any], explored: Explored) -> dict[str, Any]:
         """TRL's generation batch for this rank's dataset rows. `explored` may be called repeatedly, with other rows."""
         return explored(inputs)[0]

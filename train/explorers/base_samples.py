@@ -9,13 +9,12 @@ A teacher's file is JSONL with problem_id and completion; its traces are verifie
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import SupportCallback
 from offleash.callbacks.contamination import check_contamination
@@ -88,18 +87,6 @@ def completion_ids(trainer: ExplorerTrainer, texts: Sequence[str]) -> list[list[
     tokenizer = text_tokenizer(trainer)
     end = tokenizer.eos_token_id if tokenizer.eos_token_id in trainer.eos_token_ids else trainer.eos_token_ids[0]
     return [[*ids, end] for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
-
-
-class AtBegin(TrainerCallback):
-    """Calls `prepare` with the step that training starts or resumes from."""
-
-    def __init__(self, prepare: Callable[[int], None]) -> None:
-        self.prepare = prepare
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.prepare(state.global_step)
 
 
 class _Part:

@@ -27,17 +27,15 @@ def pass_at_k_advantages(right: int, total: int, k: int) -> tuple[float, float]:
     return (1 - mean) / spread, (1 - mean - lone) / spread
 
 
-class PassAtK(Explorer):
-    """Args: k, below num_generations: with a single group of k the advantage is 0."""
+class SetObjective(Explorer):
+    """An objective over sets of k rollouts: advantages follow from the number of correct rollouts in a group."""
 
     replaces_advantages = True
+    k: int
 
-    def __init__(self, k: int = 4) -> None:
-        check_at_least_1("pass_at_k", k=k)
-        self.k = k
-
-    def check(self, training: GRPOConfig) -> None:
-        check_group_size("pass_at_k", self.k, training, largest=training.num_generations - 1)
+    def of_group(self, right: int, total: int) -> tuple[float, float]:
+        """The advantages of a correct and of a wrong rollout."""
+        raise NotImplementedError
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         return torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])
@@ -46,5 +44,18 @@ class PassAtK(Explorer):
         right, total = int((rewards_g == 1).sum()), int((~rewards_g.isnan()).sum())
         if total < self.k or right == total:
             return torch.zeros_like(rewards_g)
-        up, down = pass_at_k_advantages(right, total, self.k)
-        return torch.where(rewards_g == 1, up, down)
+        return torch.where(rewards_g == 1, *self.of_group(right, total))
+
+
+class PassAtK(SetObjective):
+    """Args: k, below num_generations: with a single group of k the advantage is 0."""
+
+    def __init__(self, k: int = 4) -> None:
+        check_at_least_1("pass_at_k", k=k)
+        self.k = k
+
+    def check(self, training: GRPOConfig) -> None:
+        check_group_size("pass_at_k", self.k, training, largest=training.num_generations - 1)
+
+    def of_group(self, right: int, total: int) -> tuple[float, float]:
+        return pass_at_k_advantages(right, total, self.k)

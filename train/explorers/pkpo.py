@@ -10,11 +10,10 @@ Not divided by a standard deviation, which would bias the estimator.
 
 from math import comb
 
-import torch
 from trl import GRPOConfig
 
-from offleash.train.explorers.base import Explorer, Rollouts, all_correct
 from offleash.train.explorers.checks import check_at_least_1, check_group_size, check_positive
+from offleash.train.explorers.pass_at_k import SetObjective
 
 
 def pkpo_advantage(right: int, total: int, k: int) -> float:
@@ -22,10 +21,8 @@ def pkpo_advantage(right: int, total: int, k: int) -> float:
     return k / total * comb(total - right, k - 1) / comb(total - 1, k - 1)
 
 
-class Pkpo(Explorer):
+class Pkpo(SetObjective):
     """Args: k, at most num_generations. `scale` (not in the paper) brings the step size close to GRPO's."""
-
-    replaces_advantages = True
 
     def __init__(self, k: int = 4, scale: float = 1.0) -> None:
         check_at_least_1("pkpo", k=k)
@@ -35,12 +32,5 @@ class Pkpo(Explorer):
     def check(self, training: GRPOConfig) -> None:
         check_group_size("pkpo", self.k, training, largest=training.num_generations)
 
-    def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
-        groups_pg = torch.stack([self._group(rewards_g) for rewards_g in rollouts.rewards_pg])
-        return torch.where(all_correct(rollouts.rewards_pg), 0.0, groups_pg)
-
-    def _group(self, rewards_g: torch.Tensor) -> torch.Tensor:
-        right, total = int((rewards_g == 1).sum()), int((~rewards_g.isnan()).sum())
-        if total < self.k:
-            return torch.zeros_like(rewards_g)
-        return (rewards_g == 1) * (self.scale * pkpo_advantage(right, total, self.k))
+    def of_group(self, right: int, total: int) -> tuple[float, float]:
+        return self.scale * pkpo_advantage(right, total, self.k), 0.0

@@ -32,7 +32,6 @@ from offleash.eval.problem import Problem
 from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import Explorer, ExplorerTrainer, Rollouts, Tokens
 from offleash.train.explorers.base_samples import (
-    AtBegin,
     Solved,
     base_solutions,
     completion_ids,
@@ -70,10 +69,6 @@ class Seeding(Explorer):
                 "seeding weights each token of a trace once: it needs importance_sampling_level token and one update "
                 "per rollout (steps_per_generation = gradient_accumulation_steps, num_iterations = 1)"
             )
-
-    def attach(self, trainer: ExplorerTrainer) -> None:
-        super().attach(trainer)
-        trainer.add_callback(AtBegin(self.prepare))
 
     def prepare(self, step: int) -> None:
         """Load or draw the traces."""

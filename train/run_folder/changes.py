@@ -84,12 +84,18 @@ def check_same_launch(recipe: Recipe, folder: Path, train_problems: str | None =
 
 
 def _check_changes(changed: list[Change], allowed: list[str], folder: Path) -> None:
-    fixed = [change for change in changed if _is_fixed(change, folder)]
+    fixed = {change.key: why for change in changed if (why := _why_fixed(change, folder))}
     listed = [c for c in changed if any(c.key == key or c.key.startswith(f"{key}.") for key in allowed)]
-    rejected = [change for change in changed if change in fixed or change not in listed]
-    if rejected:
-        told = "; ".join(map(str, rejected))
-        raise ConfigError(f"{folder} was started with other settings: {told}. {_advice(rejected, fixed)}")
+    rejected = [change for change in changed if change.key in fixed or change not in listed]
+    if not rejected:
+        return
+    keys = " ".join(change.key for change in rejected)
+    advice = f"Restore it, choose another --output_dir, or continue anyway with --allow {keys}"
+    if fixed:
+        key, why = next(iter(fixed.items()))
+        advice = f"{key} cannot change within a run ({why}): restore it, or choose another --output_dir"
+    told = "; ".join(map(str, rejected))
+    raise ConfigError(f"{folder} was started with other settings: {told}. {advice}")
 
 
 def launch_of(training: TrainingArguments, train_problems: str | None = None) -> Launch:
@@ -128,22 +134,15 @@ def changes(recipe: Recipe, folder: Path) -> list[Change]:
     return found
 
 
-def _is_fixed(change: Change, folder: Path) -> bool:
-    measured = change.root in IN_THE_BASE_POOL and (folder / HISTORY).exists()
-    return measured or change.root in IN_THE_OPTIMIZER or change.root == "sharding"
-
-
-def _advice(rejected: list[Change], fixed: list[Change]) -> str:
-    if not fixed:
-        keys = " ".join(change.key for change in rejected)
-        return f"Restore it, choose another --output_dir, or continue anyway with --allow {keys}"
-    change = fixed[0]
+def _why_fixed(change: Change, folder: Path) -> str | None:
+    """Why a change cannot be allowed, None if it can."""
     if change.root == "sharding":
-        return "Its checkpoints can be read only as they were written: launch with the original accelerate config"
-    why = "the measurements so far would not be comparable"
+        return "its checkpoints can be read only under the accelerate config they were written with"
     if change.root in IN_THE_OPTIMIZER:
-        why = "a checkpoint restores the optimizer's settings"
-    return f"{change.key} cannot change within a run ({why}): restore it, or choose another --output_dir"
+        return "a checkpoint restores the optimizer's settings"
+    if change.root in IN_THE_BASE_POOL and (folder / HISTORY).exists():
+        return "the measurements so far would not be comparable"
+    return None
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
