@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc
 
-from offleash.eval.stats.stopping import expected_draws, run_plan
 from offleash.eval.stats.support import Dynamics, dynamics
 
 Floats = NDArray[np.float64]
@@ -49,6 +49,13 @@ PAIRS = {
     "AceReason-14B": ("DeepSeek-14B", "AceReason-14B", Dynamics(1425, 15, 5, 102), Dynamics(993, 8, 3, 399)),
     "Phi4-Reason-14B": ("DeepSeek-14B", "AceReason-14B", Dynamics(1407, 12, 8, 120), Dynamics(1067, 11, 8, 317)),
 }
+
+
+class Stopped(NamedTuple):
+    """Where the plan left each problem: how many were drawn, and how many of them succeeded."""
+
+    draws_p: Ints
+    successes_p: Ints
 
 
 class Mix(NamedTuple):
@@ -95,6 +102,11 @@ def coupled(base_p: Floats, policy_p: Floats, both: float, k: int, rng: np.rando
     return reordered
 
 
+def solved_shares(table: Dynamics) -> tuple[float, float]:
+    """Of base and policy."""
+    return (table.preserved + table.shrunk) / table.total, (table.preserved + table.expanded) / table.total
+
+
 def mixes(k: int, copies: int, rng: np.random.Generator) -> Iterator[Mix]:
     for name, (base_name, policy_name, *domains) in PAIRS.items():
         means = [float(PROBLEMS @ AVG_AT_32[model] / PROBLEMS.sum() / 100) for model in (base_name, policy_name)]
@@ -103,13 +115,37 @@ def mixes(k: int, copies: int, rng: np.random.Generator) -> Iterator[Mix]:
             rates = []
             for mean, solved, solved_math in zip(
                 means,
-                (paper.base_rate, paper.policy_rate),
-                (domains[0].base_rate, domains[0].policy_rate),
+                solved_shares(paper),
+                solved_shares(domains[0]),
                 strict=True,
             ):
                 rates.append(fitted_rates(mean * solved / solved_math, 1 - solved, k, size, rng))
             policy = coupled(rates[0], rates[1], paper.preserved / paper.total, k, rng)
             yield Mix(f"{name} {domain}", paper, rates[0], policy)
+
+
+def expected_draws(rate: ArrayLike, successes: int, cap: int) -> Floats:
+    """Expected draws of the plan at a true success rate.
+
+    Wald's identity: successes at the stop = rate x draws on average, and they are min(r, Binomial(cap, rate)).
+    """
+    p = np.asarray(rate, dtype=np.float64)
+    j = np.arange(1, min(successes, cap) + 1)
+    at_stop = betainc(j, cap - j + 1, p[..., None]).sum(axis=-1)
+    return np.divide(at_stop, p, out=np.full(p.shape, float(cap)), where=p > 0)
+
+
+def run_plan(rate_p: ArrayLike, successes: int, cap: int, rng: np.random.Generator) -> Stopped:
+    """Simulate the plan on problems with known success rates: gaps between successes are geometric."""
+    rate = np.asarray(rate_p, dtype=np.float64)
+    drawn, hits = np.zeros(rate.shape, np.int64), np.zeros(rate.shape, np.int64)
+    active = rate > 0
+    for _ in range(successes):
+        gap = np.full(rate.shape, cap + 1, np.int64)
+        gap[active] = np.minimum(rng.geometric(rate[active]), cap + 1)
+        active &= drawn + gap <= cap
+        drawn, hits = np.where(active, drawn + gap, drawn), hits + active
+    return Stopped(np.where(hits < successes, cap, drawn), hits)
 
 
 def batches(draws_p: Ints, first: int, cap: int) -> Ints:

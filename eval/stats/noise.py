@@ -35,14 +35,13 @@ class Excess(NamedTuple):
     """A count beside what sampling noise explains of it.
 
     `p` is the exact chance of a count at least this large if nothing had changed; it is conservative because counts are
-    integers. `mid_p` counts the observed value half and is closer to uniform; `pmf` is the full null distribution.
+    integers. `pmf` is the full null distribution.
     """
 
     observed: int
     expected: float
     excess: float
     p: float
-    mid_p: float
     pmf: Floats
 
 
@@ -94,35 +93,23 @@ def noise_test(
 def excess_over(observed: int, pmf: Floats) -> Excess:
     """A count against its null distribution `pmf` over 0, 1, 2, ..."""
     expected = float(np.arange(pmf.size) @ pmf)
-    above, at = _tail(observed, pmf)
-    return Excess(observed, expected, observed - expected, min(1.0, above + at), min(1.0, above + at / 2), pmf)
-
-
-def _tail(observed: int, pmf: Floats) -> tuple[float, float]:
-    at = float(pmf[observed]) if observed < pmf.size else 0.0
-    return float(pmf[observed + 1 :].sum()), at
+    return Excess(observed, expected, observed - expected, min(1.0, float(pmf[observed:].sum())), pmf)
 
 
 def _one_sided(total_u: Ints, n_here_u: Ints, n_there_u: Ints, threshold: int) -> Floats:
     """P(at least `threshold` of the total here, fewer there), the total split at random over both pools."""
     chance_u = np.zeros(total_u.shape)
-    triples, index_u = np.unique(np.stack([n_here_u, n_there_u, total_u], axis=1), axis=0, return_inverse=True)
-    chance_r = np.zeros(len(triples))
-    for n_here, n_there in np.unique(triples[:, :2], axis=0):
-        of_pools = (triples[:, 0] == n_here) & (triples[:, 1] == n_there)
-        chance_r[of_pools] = _one_sided_of_pools(triples[of_pools, 2], int(n_here), int(n_there), threshold)
-    if chance_u.size:
-        chance_u = chance_r[index_u.ravel()]
+    for n_here, n_there in np.unique(np.stack([n_here_u, n_there_u], axis=1), axis=0).tolist():
+        same = (n_here_u == n_here) & (n_there_u == n_there)
+        chance_u[same] = _one_sided_of_pools(total_u[same], n_here, n_there, threshold)
     return chance_u
 
 
 def _one_sided_of_pools(total_t: Ints, n_here: int, n_there: int, threshold: int) -> Floats:
     """The same for one pair of pools: the sum over y < threshold hits there of C(T,y) [here]_(T-y) [there]_y/[N]_T."""
     n = n_here + n_there
-    with np.errstate(divide="ignore"):
-        log_here = np.concatenate(
-            [[0.0], np.cumsum(np.log(n_here - np.arange(n_here)) - np.log(n - np.arange(n_here)))]
-        )
+    i = np.arange(n_here)
+    log_here = np.r_[0.0, np.cumsum(np.log(n_here - i) - np.log(n - i))]
     chance_t = np.zeros(total_t.shape)
     for there in range(min(threshold, n_there + 1)):
         here = total_t - there

@@ -113,8 +113,8 @@ def compare_curves(
                           f"{base.shape} and {policy.shape}")  # fmt: skip
     n, width = base.shape
     corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64)
-    pseudo = np.repeat(corners, width, axis=1)
-    means_bk = weighted_means(*_with_pseudo(np.hstack([base, policy]), pseudo, 0.25), resamples, rng)
+    rows = np.vstack([np.hstack([base, policy]), np.repeat(corners, width, axis=1)])
+    means_bk = weighted_means(rows, np.r_[np.ones(n), np.full(4, 0.25)], resamples, rng)
     base_b, policy_b = means_bk[:, :width], means_bk[:, width:]
     base_mean, policy_mean = _means(base), _means(policy)
     crossings = [crossing(one, other, ks) for one, other in zip(base_b, policy_b, strict=True)]
@@ -134,7 +134,6 @@ def crossing(base_k: ArrayLike, policy_k: ArrayLike, ks: Sequence[int]) -> float
     curves never differ or no budget is defined for both. `ks` ascends; undefined budgets are skipped.
     """
     lead = np.asarray(base_k, dtype=np.float64) - np.asarray(policy_k, dtype=np.float64)
-    budget = np.asarray(ks, dtype=np.float64)
     decided = np.flatnonzero(np.isfinite(lead) & (lead != 0))
     if decided.size == 0:
         return float("nan")
@@ -143,11 +142,11 @@ def crossing(base_k: ArrayLike, policy_k: ArrayLike, ks: Sequence[int]) -> float
         return float("inf")
     behind = decided[(lead[decided] < 0) & (decided < largest)]
     if behind.size == 0:
-        return float(budget[0])
+        return float(ks[0])
     before = behind[-1]
     after = decided[decided > before][0]
     share = lead[before] / (lead[before] - lead[after])
-    return float(np.exp(np.log(budget[before]) + share * np.log(budget[after] / budget[before])))
+    return float(np.exp(np.log(ks[before]) + share * np.log(ks[after] / ks[before])))
 
 
 def _check_pool(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> tuple[Ints, Ints, Ints]:
@@ -158,11 +157,6 @@ def _check_pool(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> tuple[In
     if np.any(budget < 1):
         raise ConfigError(f"every k must be at least 1, got {budget.min()}")
     return correct_int, n_int, budget
-
-
-def _with_pseudo(rows_pk: Floats, pseudo_rk: Floats, weight: float) -> tuple[Floats, Floats]:
-    pseudo_rk = np.broadcast_to(pseudo_rk, (len(pseudo_rk), rows_pk.shape[1]))
-    return np.vstack([rows_pk, pseudo_rk]), np.r_[np.ones(len(rows_pk)), np.full(len(pseudo_rk), weight)]
 
 
 def _means(rows_pk: Floats) -> Floats:

@@ -23,7 +23,6 @@ ones are found, and a fixed plan is the right one.
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,41 +33,6 @@ from offleash.eval.stats.passk import all_fail
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-class Stopped(NamedTuple):
-    """Where the plan left each problem: how many were drawn, and how many of them succeeded."""
-
-    draws_p: Ints
-    successes_p: Ints
-
-
-def expected_draws(rate: ArrayLike, successes: int, cap: int) -> Floats:
-    """Expected draws of the plan at a true success rate.
-
-    Wald's identity: successes at the stop = rate x draws on average, and they are min(r, Binomial(cap, rate)).
-    """
-    from scipy.special import betainc
-
-    _check_plan(successes, cap)
-    p = np.asarray(rate, dtype=np.float64)
-    j = np.arange(1, min(successes, cap) + 1)
-    at_stop = betainc(j, cap - j + 1, p[..., None]).sum(axis=-1)
-    return np.divide(at_stop, p, out=np.full(p.shape, float(cap)), where=p > 0)
-
-
-def run_plan(rate_p: ArrayLike, successes: int, cap: int, rng: np.random.Generator) -> Stopped:
-    """Simulate the plan on problems with known success rates: gaps between successes are geometric."""
-    _check_plan(successes, cap)
-    rate = np.asarray(rate_p, dtype=np.float64)
-    drawn, hits = np.zeros(rate.shape, np.int64), np.zeros(rate.shape, np.int64)
-    active = rate > 0
-    for _ in range(successes):
-        gap = np.full(rate.shape, cap + 1, np.int64)
-        gap[active] = np.minimum(rng.geometric(rate[active]), cap + 1)
-        active &= drawn + gap <= cap
-        drawn, hits = np.where(active, drawn + gap, drawn), hits + active
-    return Stopped(np.where(hits < successes, cap, drawn), hits)
 
 
 def stopped_pass_at_k(draws_p: ArrayLike, successes_p: ArrayLike, ks: ArrayLike, *, successes: int, cap: int) -> Floats:

@@ -26,6 +26,7 @@ from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 CELLS = ("preserved", "shrunk", "expanded", "out")
 METRICS = ("srr", "ndr", "sds", "nscr")
@@ -65,16 +66,6 @@ class Dynamics:
     def nscr(self) -> float:
         """Net support change rate (E - S) / (P + E + S): (gained - lost) / union."""
         return self._metric("nscr")
-
-    @property
-    def base_rate(self) -> float:
-        """Share of units in the base's support: its pass@k when every problem has one unit."""
-        return float(_ratio(self.preserved + self.shrunk, self.total))
-
-    @property
-    def policy_rate(self) -> float:
-        """Share of units in the policy's support."""
-        return float(_ratio(self.preserved + self.expanded, self.total))
 
     def _metric(self, name: str) -> float:
         return float(metrics([self.preserved, self.shrunk, self.expanded, self.out])[name])
@@ -218,12 +209,11 @@ def posterior_dynamics(
     cells_u4 = np.stack(
         [base_u * policy_u, base_u * (1 - policy_u), (1 - base_u) * policy_u, (1 - base_u) * (1 - policy_u)], axis=1
     )
-    n = len(cells_u4)
-    expected_4 = cells_u4.sum(axis=0)
     counts = {name: _count(cells_u4[:, i], confidence) for i, name in enumerate(CELLS)}
-    values = metrics(expected_4)
+    values = metrics(cells_u4.sum(axis=0))
     sampled = metrics(_sampled_counts(cells_u4, resamples, rng))
-    return counts | {name: interval(float(values[name]), sampled[name], n, confidence) for name in METRICS}
+    intervals = {name: interval(float(values[name]), sampled[name], len(cells_u4), confidence) for name in METRICS}
+    return counts | intervals
 
 
 def check_hits(base_hits_u: ArrayLike, policy_hits_u: ArrayLike) -> tuple[Ints, Ints]:
@@ -250,19 +240,19 @@ def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
     return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)
 
 
-def _table(in_base_u: NDArray[np.bool_], in_policy_u: NDArray[np.bool_]) -> Dynamics:
-    return Dynamics(
-        preserved=int(np.sum(in_base_u & in_policy_u)),
-        shrunk=int(np.sum(in_base_u & ~in_policy_u)),
-        expanded=int(np.sum(~in_base_u & in_policy_u)),
-        out=int(np.sum(~in_base_u & ~in_policy_u)),
-    )
+def _table(in_base_u: Flags, in_policy_u: Flags) -> Dynamics:
+    return Dynamics(*np.bincount(_cells(in_base_u, in_policy_u), minlength=4).tolist())
 
 
-def _counts_by_problem(in_base_u: NDArray[np.bool_], in_policy_u: NDArray[np.bool_], problem_u: NDArray) -> Ints:
+def _cells(in_base_u: Flags, in_policy_u: Flags) -> Ints:
+    """Index into CELLS."""
+    return 2 * ~in_base_u + ~in_policy_u
+
+
+def _counts_by_problem(in_base_u: Flags, in_policy_u: Flags, problem_u: NDArray) -> Ints:
     """[problems, 4]: how many of each problem's units are P, S, E, O."""
     problems, index_u = np.unique(problem_u, return_inverse=True)
-    cell_u = np.where(in_base_u, np.where(in_policy_u, 0, 1), np.where(in_policy_u, 2, 3))
+    cell_u = _cells(in_base_u, in_policy_u)
     return np.bincount(index_u * 4 + cell_u, minlength=4 * len(problems)).reshape(-1, 4)
 
 

@@ -2,16 +2,21 @@
 
 import itertools
 import math
+import runpy
 from collections import defaultdict
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.passk import pass_at_k
-from offleash.eval.stats.stopping import expected_draws, run_plan, stopped_noise_test, stopped_pass_at_k
+from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
 from offleash.eval.stats.support import dynamics
+
+BENCH = runpy.run_path(str(Path(__file__).parents[3] / "bench" / "plans.py"))
+expected_draws, run_plan = BENCH["expected_draws"], BENCH["run_plan"]
 
 PLANS = [(1, 1), (1, 6), (2, 6), (3, 7), (5, 5), (4, 3)]
 RATES = [Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]
@@ -160,6 +165,6 @@ def test_points_where_the_plan_cannot_stop_are_refused() -> None:
     with pytest.raises(ConfigError):
         stopped_pass_at_k([8], [0], [0], successes=2, cap=8)
     with pytest.raises(ConfigError):
-        expected_draws(0.5, 0, 8)
+        stopped_pass_at_k([8], [0], [1], successes=0, cap=8)
     with pytest.raises(ConfigError):
         stopped_noise_test(([8], [0]), ([8], [0]), successes=2, cap=8, threshold=3)
