@@ -29,33 +29,46 @@ Undefined and infinite numbers are null; `crossing_state` tells which of the two
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from offleash.eval.comparison.result import Comparison, Example, Level, Moved, PolicyResult, Scope, Support
+from offleash.eval.comparison.result import Comparison, Level, Moved, PolicyResult, Scope, SideInfo, Support
 from offleash.eval.report.tables import Table
-from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import METRICS, Dynamics
 
 FORMAT = 2
 
 
+def json_text(value: Any) -> str:
+    """`value` as a JSON file: dataclasses and named tuples are objects, undefined and infinite numbers null."""
+    return json.dumps(_plain(value), indent=1, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def json_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> str:
-    return json.dumps(record(comparison, extra_tables), indent=1, allow_nan=False) + "\n"
-
-
-def record(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> dict[str, Any]:
-    """The comparison as plain JSON values; the keys are in the module's docstring."""
-    return {
-        "format": FORMAT,
-        "confidence": comparison.confidence,
-        "warnings": list(comparison.warnings),
-        "notes": list(comparison.notes),
-        "base": _side(comparison.base),
-        "policies": [_policy(result) for result in comparison.policies],
-        **({"published": [asdict(table) for table in extra_tables]} if extra_tables else {}),
-    }
+    return json_text(
+        {
+            "format": FORMAT,
+            "confidence": comparison.confidence,
+            "warnings": comparison.warnings,
+            "notes": comparison.notes,
+            "base": _side(comparison.base),
+            "policies": [_policy(result) for result in comparison.policies],
+            **({"published": extra_tables} if extra_tables else {}),
+        }
+    )
 
 
 def _policy(result: PolicyResult) -> dict[str, Any]:
@@ -65,11 +78,7 @@ def _policy(result: PolicyResult) -> dict[str, Any]:
         "tasks": {scope.name: _scope(scope) for scope in result.tasks},
         "domains": {scope.name: _scope(scope) for scope in result.domains},
         "sensitivity": [
-            {
-                "eps": row.eps,
-                "observed": _dynamics(row.observed),
-                "posterior": {name: json_estimate(e) for name, e in row.posterior.items()},
-            }
+            {"eps": row.eps, "observed": _dynamics(row.observed), "posterior": row.posterior}
             for row in result.sensitivity
         ],
         "lost": _moved(result.lost),
@@ -77,8 +86,8 @@ def _policy(result: PolicyResult) -> dict[str, Any]:
     }
 
 
-def _side(side: Any) -> dict[str, Any]:
-    return {name: value for name, value in asdict(side).items() if name != "specs"} | {"tasks": list(side.tasks)}
+def _side(side: SideInfo) -> dict[str, Any]:
+    return {name: value for name, value in asdict(side).items() if name != "specs"}
 
 
 def _scope(scope: Scope) -> dict[str, Any]:
@@ -93,32 +102,13 @@ def _scope(scope: Scope) -> dict[str, Any]:
         "unit": _level(scope.units),
         "problem": _level(scope.problem_level),
         "pass_at_k": [
-            {
-                "k": k,
-                "base": json_estimate(base),
-                "policy": json_estimate(policy),
-                "difference": json_estimate(difference),
-            }
+            {"k": k, "base": base, "policy": policy, "difference": difference}
             for k, base, policy, difference in columns
         ],
-        "crossing": json_estimate(curves.crossing),
+        "crossing": curves.crossing,
         "crossing_state": curves.state,
-        "samples": {
-            name: {
-                "base": json_estimate(row.base),
-                "policy": json_estimate(row.policy),
-                "difference": json_estimate(row.difference),
-            }
-            for name, row in scope.rows.items()
-        },
-        "perplexity": [
-            {
-                "drawn_by": row.drawn_by,
-                "under": row.under,
-                **{cell: json_estimate(e) for cell, e in row.estimates.items()},
-            }
-            for row in scope.perplexity
-        ],
+        "samples": scope.rows,
+        "perplexity": [{"drawn_by": row.drawn_by, "under": row.under, **row.estimates} for row in scope.perplexity],
     }
 
 
@@ -131,45 +121,21 @@ def _level(level: Level) -> dict[str, Any]:
 
 
 def _support(support: Support) -> dict[str, Any]:
-    noise = {"shrunk": support.shrunk, "expanded": support.expanded}
+    noise = {"shrunk": asdict(support.shrunk), "expanded": asdict(support.expanded)}
     return {
-        **{name: json_estimate(e) for name, e in support.estimates.items()},
-        "detection_limit": json_number(support.detection_limit),
-        **{
-            f"{key}_{name}": json_number(getattr(n, key))
-            for name, n in noise.items()
-            for key in ("expected", "excess", "p")
-        },
+        **support.estimates,
+        "detection_limit": support.detection_limit,
+        **{f"{key}_{name}": value for name, values in noise.items() for key, value in values.items()},
     }
 
 
 def _dynamics(table: Dynamics) -> dict[str, Any]:
-    return {**asdict(table), **{metric: json_number(getattr(table, metric)) for metric in METRICS}}
+    return {**asdict(table), **{metric: getattr(table, metric) for metric in METRICS}}
 
 
 def _moved(moved: Moved) -> dict[str, Any]:
-    return {
-        "units": moved.units,
-        "problems": moved.problems,
-        "examples": [_example(example) for example in moved.examples],
-    }
-
-
-def _example(example: Example) -> dict[str, Any]:
-    return {
-        "task": example.task,
-        **example.change._asdict(),
-        "whole_problem": example.whole_problem,
-        "prompt": example.prompt,
-        "gold": example.gold,
-        "base_text": example.base_text,
-        "policy_text": example.policy_text,
-    }
-
-
-def json_estimate(e: Estimate) -> dict[str, Any]:
-    return {"value": json_number(e.value), "low": json_number(e.low), "high": json_number(e.high), "n": e.n}
-
-
-def json_number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    examples = []
+    for example in moved.examples:
+        values = asdict(example)
+        examples.append({"task": values.pop("task"), **values.pop("change")._asdict(), **values})
+    return {"units": moved.units, "problems": moved.problems, "examples": examples}

@@ -12,7 +12,6 @@ The JSON keys are stable: keys may be added but are never renamed; `format` coun
 An undefined number is null. Definitions: `offleash.eval.scoring.summary`.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 
 from offleash.eval.report.markup import markdown_table
 from offleash.eval.report.numbers import estimate, number
-from offleash.eval.report.record import json_estimate, json_number
+from offleash.eval.report.record import json_text
 from offleash.eval.report.sanitize import markdown_text
 from offleash.eval.report.tables import Table
 from offleash.eval.report.text import text_table
@@ -74,7 +73,7 @@ def json_report(results: Sequence[TraceResult], temperature: float) -> str:
         head = {"file": traces.path.name, "traces": len(traces.completions), "problems": len(traces.problems)}
         by_file.setdefault(id(traces), {**head, "models": []})["models"].append(_record(one))
     content = {"format": 1, "confidence": CONFIDENCE, "temperature": temperature, "notes": notes(results)}
-    return json.dumps({**content, "traces": list(by_file.values())}, indent=1, allow_nan=False) + "\n"
+    return json_text({**content, "traces": list(by_file.values())})
 
 
 def _table(results: Sequence[TraceResult], temperature: float) -> Table:
@@ -106,9 +105,9 @@ def _record(one: TraceResult) -> dict[str, Any]:
         "scored": found.sequences,
         "empty": one.scores.empty,
         "too_long": one.scores.too_long,
-        "perplexity": json_estimate(found.perplexity),
-        "mean_perplexity": json_estimate(found.mean_perplexity),
-        "median_perplexity": json_number(found.median_perplexity),
-        "token_entropy": json_estimate(found.token_entropy),
-        "tokens": json_estimate(found.tokens),
+        "perplexity": found.perplexity,
+        "mean_perplexity": found.mean_perplexity,
+        "median_perplexity": found.median_perplexity,
+        "token_entropy": found.token_entropy,
+        "tokens": found.tokens,
     }

@@ -1,5 +1,6 @@
 """A comparison for the terminal: aligned columns; the series first, then the last policy; wide tables are split."""
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ def text_report(comparison: Comparison, extra_tables: Sequence[Table] = (), widt
     """For a series, the tables of the series and of the last policy; the other formats have every policy."""
     blocks = [visible(title(comparison)), *(f"WARNING: {visible(text)}" for text in comparison.warnings)]
     sides = [comparison.base, comparison.policies[-1].side]
-    blocks += [*(_wrapped(text, width) for text in [*map(side_words, sides), *comparison.notes])]
+    blocks += [wrapped(text, width) for text in [*map(side_words, sides), *comparison.notes]]
     every = sections(comparison)
     shown = every if len(comparison.policies) == 1 else [every[0], every[-1]]
     blocks += [block for section in shown for block in _section(section, width)]
@@ -23,7 +24,7 @@ def text_report(comparison: Comparison, extra_tables: Sequence[Table] = (), widt
 
 def _section(section: Section, width: int) -> list[str]:
     heading = visible(section.title)
-    lead = [_wrapped(text, width) for text in section.lead]
+    lead = [wrapped(text, width) for text in section.lead]
     return [f"{heading}\n{'=' * _width(heading)}", *lead, *(text_table(table, width) for table in section.tables)]
 
 
@@ -34,7 +35,7 @@ def text_table(table: Table, width: int) -> str:
     for columns in _pieces(widths, width):
         lines.append("-" * (sum(widths[c] + 2 for c in columns) - 2))
         lines += [_line([row[c] for c in columns], [widths[c] for c in columns]) for row in rows]
-    return "\n".join([*lines, *([_wrapped(table.note, width, "  ")] if table.note else [])])
+    return "\n".join([*lines, *([wrapped(table.note, width, "  ")] if table.note else [])])
 
 
 def _pieces(widths: Sequence[int], width: int) -> list[list[int]]:
@@ -61,11 +62,7 @@ def _width(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def _wrapped(text: str, width: int, indent: str = "") -> str:
-    lines, line = [], indent
-    for word in visible(text).split():
-        if len(line) + 1 + len(word) > width and line.strip():
-            lines.append(line)
-            line = indent
-        line = f"{line} {word}" if line.strip() else indent + word
-    return "\n".join([*lines, line])
+def wrapped(text: str, width: int, indent: str = "") -> str:
+    words = " ".join(visible(text).split())
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(words, width, initial_indent=indent, subsequent_indent=indent, **options)

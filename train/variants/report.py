@@ -20,11 +20,7 @@ The JSON keys are stable: keys may be added but are never renamed; `format` coun
 Metrics: the keys of `offleash.train.variants.results.METRICS`. Undefined numbers are null.
 """
 
-import json
-import math
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +29,9 @@ from offleash.eval.files import write_atomic
 from offleash.eval.report.figure_style import image
 from offleash.eval.report.markup import markdown_table
 from offleash.eval.report.page import render
-from offleash.eval.report.sanitize import markdown_text, visible
-from offleash.eval.report.text import text_table
-from offleash.eval.stats.intervals import Estimate
+from offleash.eval.report.record import json_text
+from offleash.eval.report.sanitize import markdown_text
+from offleash.eval.report.text import text_table, wrapped
 from offleash.train.variants.analysis import Analysis, VariantResult, analyse
 from offleash.train.variants.figures import pareto_figure, tradeoff_figure
 from offleash.train.variants.hparams import write_hparams
@@ -68,10 +64,10 @@ def write_reports(runs: Sequence[Run], out: Path, margin: float, width: int = 11
 
 
 def text_report(sweep: Sweep, analysis: Analysis, width: int = 118) -> str:
-    blocks = [TITLE, *(_wrapped(f"WARNING: {text}", width) for text in _warnings(sweep, analysis))]
-    blocks += [_wrapped(text, width) for text in summary(analysis)]
+    blocks = [TITLE, *(wrapped(f"WARNING: {text}", width) for text in _warnings(sweep, analysis))]
+    blocks += [wrapped(text, width) for text in summary(analysis)]
     blocks += [text_table(table, width) for table in tables(sweep, analysis)]
-    return "\n\n".join([*blocks, "\n".join(_wrapped(text, width) for text in notes(sweep, analysis))]) + "\n"
+    return "\n\n".join([*blocks, "\n".join(wrapped(text, width) for text in notes(sweep, analysis))]) + "\n"
 
 
 def markdown_report(sweep: Sweep, analysis: Analysis) -> str:
@@ -99,20 +95,21 @@ def html_report(sweep: Sweep, analysis: Analysis) -> str:
 
 
 def json_report(sweep: Sweep, analysis: Analysis) -> str:
-    values = {
-        "format": FORMAT,
-        "k": sweep.k,
-        "base_pool": sweep.base_pool,
-        "margin": analysis.margin,
-        "confidence": CONFIDENCE,
-        "family": analysis.family,
-        "warnings": list(analysis.warnings),
-        "missing": dict(sweep.missing),
-        "base": dict(sweep.base),
-        "variants": [_variant(variant) for variant in analysis.variants],
-        "runs": [asdict(run) for run in sweep.runs],
-    }
-    return json.dumps(_defined(values), indent=1, allow_nan=False) + "\n"
+    return json_text(
+        {
+            "format": FORMAT,
+            "k": sweep.k,
+            "base_pool": sweep.base_pool,
+            "margin": analysis.margin,
+            "confidence": CONFIDENCE,
+            "family": analysis.family,
+            "warnings": analysis.warnings,
+            "missing": sweep.missing,
+            "base": sweep.base,
+            "variants": [_variant(variant) for variant in analysis.variants],
+            "runs": sweep.runs,
+        }
+    )
 
 
 def _variant(variant: VariantResult) -> dict[str, Any]:
@@ -120,19 +117,15 @@ def _variant(variant: VariantResult) -> dict[str, Any]:
     return {
         "name": variant.name,
         "control": variant.is_control,
-        "seeds": list(variant.seeds),
-        "estimates": _estimates(variant.estimates),
-        "since_start": variant.since_start._asdict(),
+        "seeds": variant.seeds,
+        "estimates": variant.estimates,
+        "since_start": variant.since_start,
         "against": {reference: _differences(values) for reference, values in variant.against.items()},
-        "holm_p": dict(variant.holm_p),
+        "holm_p": variant.holm_p,
         "better_p": variant.better_p,
-        "early_stop": stop and {"estimates": _estimates(stop.estimates), "differences": _differences(stop.differences)},
-        "verdict": asdict(variant.verdict),
+        "early_stop": stop and {"estimates": stop.estimates, "differences": _differences(stop.differences)},
+        "verdict": variant.verdict,
     }
-
-
-def _estimates(values: Mapping[str, Estimate]) -> dict[str, Any]:
-    return {metric: e._asdict() for metric, e in values.items()}
 
 
 def _differences(values: Mapping[str, Difference]) -> dict[str, Any]:
@@ -142,18 +135,6 @@ def _differences(values: Mapping[str, Difference]) -> dict[str, Any]:
     }
 
 
-def _defined(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _defined(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_defined(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _warnings(sweep: Sweep, analysis: Analysis) -> list[str]:
     missing = [f"{name}: no result, {why}" for name, why in sweep.missing.items()]
     return [*missing, *analysis.warnings]
-
-
-def _wrapped(text: str, width: int) -> str:
-    return textwrap.fill(visible(text), width, break_long_words=False, break_on_hyphens=False)
