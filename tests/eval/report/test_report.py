@@ -22,7 +22,6 @@ from offleash.eval.report.text import text_report
 from offleash.eval.report.write import FORMATS
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
-from offleash.train.cli import main
 
 
 def plain_characters(text: str) -> bool:
@@ -219,74 +218,3 @@ def test_every_format_has_the_same_srr(pair: Comparison) -> None:
     for write in (markdown_report, latex_report, text_report):
         assert cell in write(pair)
     assert f"{share(support.value)}<small>[" in html_report(pair)
-
-
-# The command.
-
-
-def test_the_command_prints_and_writes_every_file(
-    pools: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = {name: tmp_path / f"report.{name}" for name in FORMATS if name != "text"}
-    flags = [word for name, path in files.items() for word in (f"--{name}", str(path))]
-    base, policy = pools / "base" / "one", pools / "run" / "step-100" / "one"
-    assert main(["compare", str(base), str(policy), "--resamples", "50", *flags]) == 0
-    out, err = capsys.readouterr()
-    assert "SRR" in out
-    assert "crossing" in out or "overtake" in out
-    assert "comparing" in err
-    assert json.loads(files["json"].read_text())["policies"][0]["side"]["label"] == "one"
-    assert files["html"].read_text().startswith("<!doctype html>")
-    assert files["latex"].read_text().count(r"\begin{table}") > 3
-    assert files["markdown"].read_text().startswith("# ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files.values())
-
-
-def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(pools / "base"), str(pools / "run"), "--resamples", "20", "--quiet"]) == 0
-    out, err = capsys.readouterr()
-    assert "Series: problems" in out
-    assert err == ""
-    words = ["--base", str(pools / "base/one"), str(pools / "base/two")]
-    for step in (50, 100):
-        words += ["--policy", str(pools / f"run/step-{step}/one"), str(pools / f"run/step-{step}/two")]
-    assert main(["compare", *words, "--resamples", "20", "--quiet"]) == 0
-    assert "By task" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["{base}"], "BASE POLICY"),
-        (["{base}", "nowhere"], "does not exist"),
-        (["{base}", "{policy}", "--base", "{base}"], "not both"),
-        (["--base", "{base}"], "--base and --policy"),
-        (["{base}", "{policy}", "--json", "{root}/no/such/file"], "there is no folder"),
-        (["{base}", "{policy}", "--html", "{root}"], "it is a folder"),
-        (["{base}", "{other}"], "task: "),
-        (["{base}", "{policy}", "--k", "0"], "k must be at least 1"),
-        (["{base}", "{policy}", "--confidence", "2"], "confidence must lie"),
-        (["{base}", "{policy}", "--resamples", "0"], "resamples"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_status_2(
-    pools: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    places = {
-        "base": pools / "base" / "one",
-        "policy": pools / "run" / "step-100" / "one",
-        "other": pools / "run" / "step-100" / "two",
-        "root": pools,
-    }
-    assert main(["compare", "--quiet", *(word.format(**places) for word in words)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert message in err
-
-
-def test_help_teaches_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["compare", "--help"])
-    assert caught.value.code == 0
-    assert "offleash compare pools/base pools/policy --html report.html" in capsys.readouterr().out
