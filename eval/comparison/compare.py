@@ -6,7 +6,7 @@ and 5 with the intervals, noise and detection limits that they lack. Nothing is 
 does that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,6 @@ from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, Sid
 from offleash.eval.comparison.scopes import Part, Settings, measure_scope, sensitivity
 from offleash.eval.comparison.sides import (
     PoolSource,
-    Side,
     check_comparable,
     distinct_labels,
     find_base,
@@ -27,8 +26,6 @@ from offleash.eval.comparison.sides import (
 )
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.counts import STATUSES
-
-Note = Callable[[str], None]
 
 _MAX_DOMAINS = 100
 
@@ -43,7 +40,7 @@ def compare(
     resamples: int = 2000,
     seed: int = 0,
     examples: int = 10,
-    note: Note | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Compare one policy, or a series of checkpoints, with its base.
 
@@ -76,7 +73,7 @@ def compare(
     >>> overall.problems, overall.k_max, sorted(overall.units.any_hit.estimates)[:4]
     (4, 8, ['expanded', 'ndr', 'nscr', 'out'])
     """
-    settings, note = Settings(confidence, resamples, seed, examples), note or _ignore
+    settings, note = Settings(confidence, resamples, seed, examples), note or (lambda text: None)
     if resamples < 1 or examples < 0 or seed < 0:
         raise ConfigError(
             "resamples must be at least 1, examples and seed not negative; "
@@ -100,10 +97,10 @@ def compare(
         notes |= dict.fromkeys(text for task in tasks for text in task.notes)
         warnings |= dict.fromkeys(text for reader in of_base for text in _shortcomings(reader, base_side.label))
         warnings |= dict.fromkeys(text for reader in own for text in _shortcomings(reader, side.label))
-        result, more = _result(_info(side, own), tasks, settings)
+        result, more = _result(side_info(side, _draws(own)), tasks, settings)
         warnings |= dict.fromkeys(more)
         results.append(result)
-    info = _info(base_side, list(readers.values()))
+    info = side_info(base_side, _draws(readers.values()))
     return Comparison(info, tuple(results), confidence, tuple(warnings), tuple(notes))
 
 
@@ -172,9 +169,5 @@ def _shortcomings(reader: Reader, label: str) -> list[str]:
     return warnings
 
 
-def _info(side: Side, readers: Sequence[Reader]) -> SideInfo:
-    return replace(side_info(side), draws=sum(int(reader.all.hits.n_p.sum()) for reader in readers))
-
-
-def _ignore(text: str) -> None:
-    pass
+def _draws(readers: Iterable[Reader]) -> int:
+    return sum(int(reader.all.hits.n_p.sum()) for reader in readers)

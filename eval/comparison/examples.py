@@ -16,7 +16,7 @@ from offleash.eval.comparison.align import Aligned, Arm
 from offleash.eval.comparison.changes import Change, unit_changes
 from offleash.eval.comparison.result import Example, Moved
 from offleash.eval.pool.pool import Pool
-from offleash.eval.problem import Messages, chat_text
+from offleash.eval.problem import chat_text
 
 TEXT_LIMIT = 2000
 
@@ -74,14 +74,13 @@ def _examples(task: Aligned, units: Sequence[_Unit], lost: bool) -> list[Example
             task=task.task,
             change=unit.change,
             whole_problem=unit.whole_problem,
-            prompt=cut_text(
-                chat_text(problems[unit.change.problem_id].prompt, between="\n", between_parts=" ", roles=True)
-            ),
-            gold=cut_text(problems[unit.change.problem_id].gold),
+            prompt=cut_text(chat_text(problem.prompt, between="\n", between_parts=" ", roles=True)),
+            gold=cut_text(problem.gold),
             base_text=base.get(of_base),
             policy_text=policy.get(of_policy),
         )
         for unit, of_base, of_policy in zip(units, base_wants, policy_wants, strict=True)
+        for problem in [problems[unit.change.problem_id]]
     ]
 
 
@@ -140,10 +139,6 @@ def _completions(path: Path, pool: Pool, rows: Sequence[int]) -> dict[int, str |
         if start > rows[-1]:
             break
     return texts
-
-
-def _readable(prompt: str | Messages) -> str:
-    return chat_text(prompt, between="\n", between_parts=" ", roles=True)
 
 
 def cut_text(text: str, limit: int = TEXT_LIMIT) -> str:

@@ -6,7 +6,7 @@ handed to the estimators. Resampling is over problems with base and policy kept 
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,7 +19,6 @@ from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
 from offleash.eval.stats.passk import budgets, compare_curves
 from offleash.eval.stats.stopping import stopped_noise_test
 from offleash.eval.stats.support import (
-    CELLS,
     STABLE_HITS,
     bootstrap_dynamics,
     detection_limit,
@@ -294,19 +293,13 @@ def _perplexities(
 ) -> list[Perplexity]:
     joined = _joined(problems)
     in_base, in_policy = joined.base > 0, joined.policy > 0
-    masks: Mapping[str, NDArray[np.bool_]] = dict(
-        zip(
-            ("all", *CELLS),
-            (
-                np.ones(len(in_base), bool),
-                in_base & in_policy,
-                in_base & ~in_policy,
-                ~in_base & in_policy,
-                ~in_base & ~in_policy,
-            ),
-            strict=True,
-        )
-    )
+    masks = {
+        "all": np.ones(len(in_base), bool),
+        "preserved": in_base & in_policy,
+        "shrunk": in_base & ~in_policy,
+        "expanded": ~in_base & in_policy,
+        "out": ~in_base & ~in_policy,
+    }
     found = []
     for drawn_by, under, name in _PERPLEXITIES:
         nll_p = _joined_values(parts, name)[0 if drawn_by == "base" else 1]

@@ -158,8 +158,7 @@ def _unknown(pool: Pool) -> list[str]:
     return ["how it was sampled"] * sampling + ["which template it used"] * template
 
 
-def side_info(side: Side) -> SideInfo:
-    """Without counting draws: `draws` is 0."""
+def side_info(side: Side, draws: int) -> SideInfo:
     spec = side.pools[0].spec
     return SideInfo(
         label=side.label,
@@ -169,7 +168,7 @@ def side_info(side: Side) -> SideInfo:
         step=side.step,
         tasks=tuple(pool.spec.task for pool in side.pools),
         problems=sum(len(pool.problem_ids) for pool in side.pools),
-        draws=0,
+        draws=draws,
         temperature=spec.temperature,
         top_p=spec.top_p,
         max_new_tokens=spec.max_new_tokens,

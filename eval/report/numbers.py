@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable
 
-from offleash.eval.comparison.result import Noise
 from offleash.eval.stats.intervals import Estimate
 
 DASH = "–"
+RATES = ("no_answer", "truncated", "timeout", "error")
+"""Those of `offleash.eval.comparison.scopes.ROWS` that are printed as percentages."""
 
 
 def share(value: float) -> str:
@@ -42,9 +43,14 @@ def estimate(e: Estimate, write: Callable[[float], str] = share) -> str:
 
 def row_cell(key: str, e: Estimate, interval: bool = True) -> str:
     """A number of `offleash.eval.comparison.scopes.ROWS`."""
-    rates = ("no_answer", "truncated", "timeout", "error")
-    write: Callable[[float], str] = share if key in ("avg", "majority") else percent if key in rates else number
+    write: Callable[[float], str] = share if key in ("avg", "majority") else percent if key in RATES else number
     return estimate(e, write) if interval else write(e.value)
+
+
+def span(*counts: int) -> str:
+    """64, or 8–64."""
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
 def p_value(p: float) -> str:
@@ -55,11 +61,6 @@ def p_value(p: float) -> str:
 
 def p_words(p: float) -> str:
     return "p unknown" if math.isnan(p) else "p < .001" if p < 0.001 else f"p = {share(p)}"
-
-
-def noise_words(noise: Noise) -> str:
-    """12.3 (p = .031)."""
-    return DASH if math.isnan(noise.expected) else f"{number(noise.expected)} ({p_words(noise.p)})"
 
 
 def _special(value: float) -> str:

@@ -1,7 +1,6 @@
 """Our numbers beside the paper's, for the tasks that both have: support counts and metrics, sample statistics."""
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -9,9 +8,9 @@ from offleash.eval.comparison.paper import SAMPLES, SAMPLES_K, ModelPair
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.report.numbers import DASH, row_cell, share
+from offleash.eval.report.numbers import DASH, row_cell, share, span
 from offleash.eval.report.tables import Table
-from offleash.eval.stats.support import METRICS, Dynamics
+from offleash.eval.stats.support import CELLS, METRICS, Dynamics
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.loading import Benchmark
 
@@ -60,7 +59,7 @@ def published_tables(pair: ModelPair, result: PolicyResult) -> list[Table]:
 def _support(pair: ModelPair, result: PolicyResult) -> Table:
     rows: list[tuple[str, ...]] = []
     for scope, theirs, draws in _common(pair, result):
-        rows.append((scope.name, "ours", _k(scope), *_cells(_counted(scope))))
+        rows.append((scope.name, "ours", span(scope.k_min, scope.k_max), *_cells(_counted(scope))))
         rows.append(("", "paper", draws, *_cells(theirs)))
     header = ("", "", "k", "problems", "P", "E", "S", "O", *(metric.upper() for metric in METRICS))
     note = (
@@ -80,9 +79,9 @@ def _common(pair: ModelPair, result: PolicyResult) -> Iterator[tuple[Scope, Dyna
     for name, theirs in pair.paper.domains.items():
         tasks = [task for task in pair.tasks if _domain(task) == name]
         if name in domains and set(tasks) <= set(ours):
-            yield domains[name], theirs, _span([pair.tasks[task] for task in tasks])
+            yield domains[name], theirs, span(*(pair.tasks[task] for task in tasks))
     if set(pair.tasks) <= set(ours) and len(pair.paper.domains) > 1:
-        yield result.overall, _sum(pair.paper.domains), _span(list(pair.tasks.values()))
+        yield result.overall, _sum(pair.paper.domains), span(*pair.tasks.values())
 
 
 def _samples(pair: ModelPair, result: PolicyResult) -> Table:
@@ -106,36 +105,19 @@ def _samples(pair: ModelPair, result: PolicyResult) -> Table:
 
 
 def _counted(scope: Scope) -> Dynamics:
-    cells = scope.problem_level.any_hit.estimates
-    p, s, e, o = (round(cells[cell].value) for cell in ("preserved", "shrunk", "expanded", "out"))
-    return Dynamics(preserved=p, shrunk=s, expanded=e, out=o)
+    estimates = scope.problem_level.any_hit.estimates
+    return Dynamics(*(round(estimates[cell].value) for cell in CELLS))
 
 
 def _cells(d: Dynamics) -> list[str]:
     counts = [d.total, d.preserved, d.expanded, d.shrunk, d.out]
-    metrics = [getattr(d, metric) for metric in METRICS]
-    return [*(f"{count:,}" for count in counts), *(share(m) if not math.isnan(m) else "–" for m in metrics)]
+    return [*(f"{count:,}" for count in counts), *(share(getattr(d, metric)) for metric in METRICS)]
 
 
 def _sum(domains: Mapping[str, Dynamics]) -> Dynamics:
-    every = domains.values()
-    return Dynamics(
-        preserved=sum(d.preserved for d in every),
-        shrunk=sum(d.shrunk for d in every),
-        expanded=sum(d.expanded for d in every),
-        out=sum(d.out for d in every),
-    )
+    return Dynamics(*(sum(getattr(d, cell) for d in domains.values()) for cell in CELLS))
 
 
 def _domain(task: str) -> str:
     entry = TASKS[task]
     return entry.domain if isinstance(entry, Benchmark) else ""
-
-
-def _k(scope: Scope) -> str:
-    return _span([scope.k_min, scope.k_max])
-
-
-def _span(draws: Sequence[int]) -> str:
-    low, high = min(draws), max(draws)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"

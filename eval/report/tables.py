@@ -8,14 +8,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from offleash.eval.comparison.result import Comparison, Curves, Level, Moved, PolicyResult, Scope, SideInfo
+from offleash.eval.comparison.result import Comparison, Curves, Level, Moved, Noise, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import ROWS
-from offleash.eval.report.numbers import DASH, estimate, noise_words, number, p_value, p_words, row_cell, share
+from offleash.eval.report.numbers import DASH, RATES, estimate, number, p_value, p_words, row_cell, share, span
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
-
-_RATES = {"no_answer", "truncated", "timeout", "error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +84,9 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
 
 def crossing_words(curves: Curves) -> str:
     at = curves.crossing
-    within = f"[{number(at.low, 3)}, {number(at.high, 3)}]"
+    within = f"[{number(at.low)}, {number(at.high)}]"
     return {
-        "crosses": f"The base overtakes the policy at k = {number(at.value, 3)} {within}.",
+        "crosses": f"The base overtakes the policy at k = {number(at.value)} {within}.",
         "base_ahead": f"The base leads at every k (interval {within}).",
         "not_overtaken": f"The base does not overtake the policy up to k = {curves.ks[-1]:,} (interval {within}).",
         "equal": "The two curves are equal.",
@@ -129,7 +127,7 @@ def _support_table(scope: Scope, confidence: str) -> Table:
                 continue
             counts = [_count(support.estimates[cell].value) for cell in CELLS]
             metrics = [estimate(support.estimates[metric]) for metric in METRICS]
-            noise = [noise_words(support.shrunk), noise_words(support.expanded)]
+            noise = [_noise_words(support.shrunk), _noise_words(support.expanded)]
             rows.append((f"{name}, hits ≥ {support.threshold}", *counts, *noise, *metrics))
     header = ("", "P", "S", "E", "O", "S expected", "E expected", *(metric.upper() for metric in METRICS))
     stable = scope.units.stable
@@ -141,6 +139,11 @@ def _support_table(scope: Scope, confidence: str) -> Table:
         f"{scope.units.any_hit.detection_limit:.2g} if never sampled{stable_limit}."
     )
     return Table("support", "Support", header, tuple(rows), note)
+
+
+def _noise_words(noise: Noise) -> str:
+    """12.3 (p = .031)."""
+    return DASH if math.isnan(noise.expected) else f"{number(noise.expected)} ({p_words(noise.p)})"
 
 
 def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Table]:
@@ -193,7 +196,7 @@ def _series(comparison: Comparison) -> list[Table]:
             step = DASH if result.side.step is None else f"{result.side.step:,}"
             lead = (one_line(result.side.label, 40), step, _k(scope))
             passes = _passes(scope.curves, scope.curves.policy, k)
-            rows.append((*lead, *passes, *_level_cells(level)[2:], number(scope.curves.crossing.value, 3)))
+            rows.append((*lead, *passes, *_level_cells(level)[2:], number(scope.curves.crossing.value)))
         note = (
             "P preserved, E expanded, S shrunk, O out, at hits ≥ 1 in k samples; p(S), p(E): the probability of at "
             "least as many if nothing had changed; crossing: the k from which the base is ahead."
@@ -234,7 +237,7 @@ def _rows_by_task(scopes: Sequence[Scope]) -> Table:
     """The paper's Table 5: metrics x models x tasks."""
     rows = []
     for key, name in ROWS.items():
-        if key in _RATES:
+        if key in RATES:
             continue
         for side in ("base", "policy"):
             values = [getattr(scope.rows[key], side) for scope in scopes]
@@ -308,4 +311,4 @@ def _count(value: float) -> str:
 
 
 def _k(scope: Scope) -> str:
-    return f"{scope.k_min:,}" if scope.k_min == scope.k_max else f"{scope.k_min:,}–{scope.k_max:,}"
+    return span(scope.k_min, scope.k_max)

@@ -63,6 +63,5 @@ def _width(text: str) -> int:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    words = " ".join(visible(text).split())
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(words, width, initial_indent=indent, subsequent_indent=indent, **options)
+    wrapper = textwrap.TextWrapper(width, indent, indent, break_long_words=False, break_on_hyphens=False)
+    return wrapper.fill(" ".join(visible(text).split()))
