@@ -192,9 +192,8 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
 
 def training_dataset(task: Task, with_images: bool = False) -> Dataset:
     """The columns TRL needs: the prompt, and the id by which the reward finds the problem."""
-    prompts = [as_parts(p.prompt) if with_images else p.prompt for p in task.problems]  # all of one type
-    ids = [problem.id for problem in task.problems]
-    return Dataset.from_list([{"prompt": p, "problem_id": i} for p, i in zip(prompts, ids, strict=True)])
+    shown = as_parts if with_images else lambda prompt: prompt  # all prompts of one type
+    return Dataset.from_list([{"prompt": shown(p.prompt), "problem_id": p.id} for p in task.problems])
 
 
 def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, probe_task: Task) -> None:

@@ -47,22 +47,15 @@ def base_name(model: str) -> str:
     return path.absolute().name if path.is_dir() else model
 
 
-def name_base(folder: Path, model: str) -> None:
-    card = (folder / CARD).read_text()
-    if NO_NAME in card:
-        write_atomic(folder / CARD, card.replace(NO_NAME, _name(model)).encode())
-
-
-def add_support(folder: Path, task: str, model: str) -> None:
-    """Add the monitor's measurements to the card in the run's folder, if there are any."""
-    history = folder / HISTORY
-    if not history.exists():
-        return
-    record = json.loads(history.read_text())
-    write_atomic(folder / FIGURE, _figure(record))
-    before, heading, after = (folder / CARD).read_text().partition(PLACE)
-    section = support_section(record, task, model)
-    write_atomic(folder / CARD, f"{before.rstrip()}\n\n{section}\n{heading}{after}".encode())
+def complete_card(folder: Path, task: str, model: str) -> None:
+    """Add the base's name to the card in the run's folder, and the monitor's measurements if there are any."""
+    card, history = (folder / CARD).read_text().replace(NO_NAME, _name(model)), folder / HISTORY
+    if history.exists():
+        record = json.loads(history.read_text())
+        write_atomic(folder / FIGURE, _figure(record))
+        before, heading, after = card.partition(PLACE)
+        card = f"{before.rstrip()}\n\n{support_section(record, task, model)}\n{heading}{after}"
+    write_atomic(folder / CARD, card.encode())
 
 
 def copy_card(folder: Path, target: Path) -> None:

@@ -42,7 +42,7 @@ class VerifierReward:
         self.latest = verdicts
         self.failures.add(verdicts)
         self.failures.check()
-        failed = [verdict.failed for verdict in verdicts]
+        rewards = [None if verdict.failed else float(verdict.correct) for verdict in verdicts]
         if log_metric is not None:
-            log_metric(VERIFIER_FAILED.key, sum(failed) / max(len(failed), 1))
-        return [None if bad else float(v.correct) for v, bad in zip(verdicts, failed, strict=True)]
+            log_metric(VERIFIER_FAILED.key, rewards.count(None) / max(len(rewards), 1))
+        return rewards

@@ -43,7 +43,7 @@ from offleash.train.explorers.metrics import (
     TOKEN_ADVANTAGE_ABS,
 )
 from offleash.train.preflight.images import MODEL_INPUTS
-from offleash.train.publish import add_support, base_name, model_only, name_base
+from offleash.train.publish import base_name, complete_card, model_only
 from offleash.train.rewards import VerifierReward
 
 
@@ -348,10 +348,9 @@ class ExploringTrainer(GRPOTrainer):
         super().create_model_card(*args, **kwargs)
         if not self.is_world_process_zero():
             return
-        folder, name = Path(self.args.output_dir), base_name(model_id(self.model))
+        base = base_name(model_id(self.model))
         try:
-            name_base(folder, name)
-            add_support(folder, self.verifier.task.name, name)
+            complete_card(Path(self.args.output_dir), self.verifier.task.name, base)
         except Exception as error:  # a model card must not end a run
             print(f"offleash: WARNING: the model card has no support table: {error!r}", flush=True)
 

@@ -89,12 +89,6 @@ def _parser() -> argparse.ArgumentParser:
         help='command before `-m offleash.train`, e.g. "accelerate launch --config_file recipes/accelerate/'
         'cpu_zero3.yaml" (default: this Python, one process)',
     )
-    add(
-        "--margin",
-        type=float,
-        default=0.01,
-        metavar="X",
-        help="loss of pass@1 that counts as no worse (default: .01)",
-    )
+    add("--margin", type=float, default=0.01, metavar="X", help="loss of pass@1 that counts as no worse (default: .01)")
     add("--report-only", action="store_true", help="train nothing, report the runs that have ended")
     return parser

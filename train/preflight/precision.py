@@ -36,17 +36,15 @@ def check_precision(training: TrainingArguments) -> None:
 def check_weight_dtype(training: TrainingArguments, model: ModelConfig) -> None:
     """Raise ConfigError if all weights would be trained in half precision. Call it once model_init_kwargs are set."""
     dtype = engine_dtype(training, str(model.model_name_or_path))
-    found = rounding_problem(dtype, sharding(training), precision(training), model.use_peft)
-    if found is not None:
-        raise ConfigError(found)
+    check_rounding(dtype, sharding(training), precision(training), model.use_peft)
 
 
-def rounding_problem(dtype: str, sharding: str, precision: str, peft: bool) -> str | None:
-    """Why a run with weights of this dtype would barely train, None if it would. `sharding` as in launch.sharding."""
+def check_rounding(dtype: str, sharding: str, precision: str, peft: bool) -> None:
+    """Raise ConfigError if a run with weights of this dtype would barely train. `sharding` as in launch.sharding."""
     sheltered = sharding.startswith("zero") or (sharding.startswith("fsdp") and precision != "no")
-    if peft or sheltered or dtype not in ("bfloat16", "float16"):
-        return None
-    return (
-        f"dtype: {dtype} without a float32 copy of the weights barely trains, because small updates are rounded to 0: "
-        "set dtype: float32 (bf16: true still computes in bf16), or launch with ZeRO, or with FSDP and mixed precision"
-    )
+    if dtype in ("bfloat16", "float16") and not (peft or sheltered):
+        raise ConfigError(
+            f"dtype: {dtype} without a float32 copy of the weights barely trains, because small updates are rounded to "
+            "0: set dtype: float32 (bf16: true still computes in bf16), or launch with ZeRO, or with FSDP and mixed "
+            "precision"
+        )

@@ -23,7 +23,7 @@ from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, forecast
 from offleash.train.forecast.hardware import GIB, Machines
 from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
 from offleash.train.preflight.images import all_have_images, check_takes_images, load_processor
-from offleash.train.preflight.precision import rounding_problem
+from offleash.train.preflight.precision import check_rounding
 from offleash.train.preflight.recipe_checks import absent_packages, collected, recipe_problems
 from offleash.train.recipe.config import Recipe
 
@@ -75,15 +75,23 @@ def review_recipe(
         for explorer in load_explorers(recipe.run.explorers):
             explorer.check(training)
     tasks = _load_tasks(recipe, problems)
-    model, tokenizer = _load_model(recipe, problems)
+    model = tokenizer = None
+    with collected(problems):
+        model = _measure_model(recipe)
+        tokenizer = _load_tokenizer(recipe)
     prompts = _prompt_lengths(recipe, tasks, tokenizer, prompt_tokens, problems, notes)
     lengths = made = None
     if model is not None:
         if tasks is not None and tokenizer is not None:
             problems += _context_problems(recipe, model, prompts.longest)
+        if not model.trained:
+            problems.append(
+                f"lora_target_modules {recipe.model.lora_target_modules} match no linear layer of the model: give the "
+                "ends of their names (a single string is a pattern of the full name, '.*q_proj')"
+            )
         precision = "bf16" if training.bf16 else "fp16" if training.fp16 else "no"
-        if found := rounding_problem(recipe.model.dtype, machines.sharding, precision, recipe.model.use_peft):
-            problems.append(found)
+        with collected(problems):
+            check_rounding(recipe.model.dtype, machines.sharding, precision, recipe.model.use_peft)
         lengths, monitored = _lengths(recipe, prompts.mean, mean_tokens)
         counts = _problem_counts(recipe, tasks)
         made = forecast(recipe, model, machines, lengths, prompts.longest, *counts, monitored)
@@ -113,41 +121,39 @@ def _check_golds(name: str, task: Task) -> None:
         raise ConfigError(f"{len(faults)} gold answers of {task.name} cannot be verified, first {': '.join(faults[0])}")
 
 
-def _load_model(recipe: Recipe, problems: list[str]) -> tuple[ModelSize | None, Any]:
-    """The model's size, from its config alone, and its tokenizer."""
+def _measure_model(recipe: Recipe) -> ModelSize:
+    """The model's size, from its config alone, which also fills in the recipe's dtype."""
     chosen = recipe.model
-    where = {"revision": chosen.model_revision, "trust_remote_code": recipe.training.trust_remote_code}
     try:
-        config = AutoConfig.from_pretrained(chosen.model_name_or_path, **where)
+        config = AutoConfig.from_pretrained(chosen.model_name_or_path, **_where(recipe))
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        problems.append(
-            f"the model's config cannot be loaded ({reason}): if the hub cannot be reached, copy config.json and the "
-            "tokenizer into a folder and add --model_name_or_path FOLDER"
-        )
-        return None, None
+        raise ConfigError(
+            f"the model's config cannot be loaded ({_first_line(error)}): if the hub cannot be reached, copy "
+            "config.json and the tokenizer into a folder and add --model_name_or_path FOLDER"
+        ) from error
     if chosen.dtype in (None, "auto"):
         chosen.dtype = str(config.dtype or torch.float32).removeprefix("torch.")
     targets = chosen.lora_target_modules or ("q_proj", "v_proj")
-    size = measure_model(config, AdapterSize(chosen.lora_r, targets) if chosen.use_peft else None)
-    if not size.trained:
-        problems.append(
-            f"lora_target_modules {chosen.lora_target_modules} match no linear layer of the model: give the ends of "
-            "their names (a single string is a pattern of the full name, '.*q_proj')"
-        )
-    return size, _load_tokenizer(chosen.model_name_or_path, where, problems)
+    return measure_model(config, AdapterSize(chosen.lora_r, targets) if chosen.use_peft else None)
 
 
-def _load_tokenizer(name: str, where: dict[str, Any], problems: list[str]) -> Any:
+def _load_tokenizer(recipe: Recipe) -> Any:
+    name = recipe.model.model_name_or_path
     try:
-        found = AutoTokenizer.from_pretrained(name, **where)
+        found = AutoTokenizer.from_pretrained(name, **_where(recipe))
     except (OSError, ValueError) as error:
-        problems.append(f"the tokenizer cannot be loaded: {str(error).strip().splitlines()[0]}")
-        return None
+        raise ConfigError(f"the tokenizer cannot be loaded: {_first_line(error)}") from error
     if not found("1 + 1")["input_ids"]:  # transformers makes an empty one if there is a config but no tokenizer
-        problems.append(f"{name} has no tokenizer: copy tokenizer.json and tokenizer_config.json there as well")
-        return None
+        raise ConfigError(f"{name} has no tokenizer: copy tokenizer.json and tokenizer_config.json there as well")
     return found
+
+
+def _where(recipe: Recipe) -> dict[str, Any]:
+    return {"revision": recipe.model.model_revision, "trust_remote_code": recipe.training.trust_remote_code}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
 
 
 def _prompt_lengths(

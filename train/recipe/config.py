@@ -182,8 +182,11 @@ def _resolve(
 
 
 def _parser(processes: int | None) -> _Parser:
+    training = GRPOConfig
+    if processes is not None:  # as it resolves in a launch of that many
+        training = type("GRPOConfig", (GRPOConfig,), {"world_size": property(lambda self: processes)})
     made = _Parser(
-        (RunConfig, GRPOConfig if processes is None else _launched_in(processes), ModelConfig),
+        (RunConfig, training, ModelConfig),
         prog="offleash train",
         allow_abbrev=False,
         description="GRPO with a KL penalty and live support metrics. The flags are the keys of a recipe (see "
@@ -196,11 +199,6 @@ def _parser(processes: int | None) -> _Parser:
         "May be repeated: the keys of a later file override those of an earlier one.",
     )
     return made
-
-
-def _launched_in(processes: int) -> type[GRPOConfig]:
-    """GRPOConfig as it resolves in a launch of that many processes."""
-    return type("GRPOConfig", (GRPOConfig,), {"world_size": property(lambda self: processes)})
 
 
 def _read_files(names: Sequence[str | Path], known: set[str]) -> tuple[dict[str, Any], dict[str, float]]:

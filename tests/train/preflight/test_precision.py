@@ -1,10 +1,12 @@
 """A run trains in the numbers its recipe names, and not in ones that swallow its updates."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.train.grpo import build_trainer
-from offleash.train.preflight.precision import check_precision, precision, rounding_problem
+from offleash.train.preflight.precision import check_precision, check_rounding, precision
 from offleash.train.recipe.config import Recipe, parse_recipe
 
 
@@ -54,7 +56,8 @@ def test_a_launcher_in_half_precision_does_not_overrule_a_recipe_in_silence(
     ],
 )
 def test_half_weights_train_only_where_something_keeps_them_in_float32(dtype, sharding, precision, peft, lost):
-    assert (rounding_problem(dtype, sharding, precision, peft) is not None) == lost
+    with pytest.raises(ConfigError, match=dtype) if lost else nullcontext():
+        check_rounding(dtype, sharding, precision, peft)
 
 
 @pytest.mark.parametrize("words", [("--dtype", "bfloat16"), ("--model_init_kwargs", '{"dtype": "bfloat16"}')])
