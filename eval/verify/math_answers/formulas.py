@@ -152,7 +152,7 @@ class Parser:
 
     def atom(self) -> Node:
         token = self.take()
-        if token[0].isdigit() or token[0] == ".":
+        if token != "." and (token[0].isdigit() or token[0] == "."):
             return self.number(token)
         if token in CLOSING:
             return self.group(CLOSING[token])
