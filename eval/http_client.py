@@ -33,7 +33,7 @@ class RetryingClient:
     """Requests below `url` from up to `concurrency` threads, each tried up to `attempts` times.
 
     `timeout` is how many seconds one try waits for its reply; none starts more than `deadline` seconds after the first.
-    The API key is read from the environment variable `key_variable`, if it is set.
+    The API key is read from the environment variable OPENAI_API_KEY, if it is set.
     """
 
     def __init__(
@@ -45,13 +45,12 @@ class RetryingClient:
         first_pause: float = 1.0,
         deadline: float | None = None,
         concurrency: int = 1,
-        key_variable: str = "OPENAI_API_KEY",
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"a server's URL must start with http:// or https://, got {url!r}")
         self.url, self.attempts, self.first_pause, self.deadline = url.rstrip("/"), attempts, first_pause, deadline
         self._closed = threading.Event()
-        key = os.environ.get(key_variable)
+        key = os.environ.get("OPENAI_API_KEY")
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),

@@ -24,10 +24,10 @@ class Found(NamedTuple):
     extracted_by: str
 
 
-def extract(completion: str, steps: Sequence[Step], *, opened: bool = False, after_think: bool = True) -> Found:
+def extract(completion: str, steps: Sequence[Step], *, opened: bool = False) -> Found:
     """The answer in a completion. `opened` says that the prompt itself ended in an open think block.
 
-    With `after_think`, a short text that follows a closed think block is the answer if no step finds one.
+    A short text that follows a closed think block is the answer if no step finds one.
     """
     body, closed = visible(completion, opened)
     if body is None:
@@ -36,7 +36,7 @@ def extract(completion: str, steps: Sequence[Step], *, opened: bool = False, aft
         answer = step(body)
         if answer is not None and (cleaned := clean(answer)):
             return Found(cleaned, name)
-    if closed and after_think and (short := rest(body)) is not None:
+    if closed and (short := rest(body)) is not None:
         return Found(short, "after_think")
     return Found(None, "")
 
@@ -70,22 +70,19 @@ def last_boxed(text: str) -> str | None:
         start = max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
         if start < 0:
             return None
-        match = BOXED.match(text, start)
-        if (
-            match is not None
-            and (inside := boxed_at(text, match.end(), spaced=match.group()[-1].isspace())) is not None
-        ):
+        if (match := BOXED.match(text, start)) and (inside := boxed_after(match)) is not None:
             return inside
         end = start
     return None
 
 
-def boxed_at(text: str, start: int, spaced: bool) -> str | None:
-    """The content of a box whose command ends at `start`; None if it never closes."""
+def boxed_after(command: re.Match[str]) -> str | None:
+    """The content of the box whose command was matched; None if it never closes."""
+    text, start = command.string, command.end()
     if text[start : start + 1] == "{":
         end = closing_brace(text, start)
         return None if end is None else text[start + 1 : end]
-    bare = BARE.match(text, start) if spaced else None
+    bare = BARE.match(text, start) if command.group()[-1].isspace() else None
     return bare.group().rstrip(".,") if bare else None
 
 

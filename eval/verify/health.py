@@ -6,9 +6,11 @@ A gold that cannot be verified against itself makes every sample wrong, or right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import get_args
 
 from offleash.eval.errors import ConfigError, VerifyError
-from offleash.eval.problem import Task, Verdict
+from offleash.eval.problem import Status, Task, Verdict
+from offleash.eval.verify.extract import CLOSE
 
 FEW = 8
 
@@ -42,8 +44,8 @@ class Failures:
 
     def rates(self) -> dict[str, float]:
         """Fraction of each status; NaN before the first verdict."""
-        statuses = ("ok", "no_answer", "truncated", "timeout", "error")
-        return {status: self.counts[status] / self.total if self.total else float("nan") for status in statuses}
+        total = self.total or float("nan")
+        return {status: self.counts[status] / total for status in get_args(Status)}
 
     def check(self) -> None:
         often = self.total >= self.minimum and self.failed > self.limit * self.total
@@ -69,16 +71,16 @@ def bad_golds(task: Task) -> list[tuple[str, str]]:
     """
     if not states_golds(task):
         raise ConfigError(f"the golds of task {task.name!r} cannot be checked: give it gold_completion(problem)")
-    faults = getattr(task, "gold_faults", None)
+    faults, completion_of = getattr(task, "gold_faults", None), getattr(task, "gold_completion", None)
     found: list[tuple[str, str]] = list(faults()) if faults is not None else []
-    completion_of = getattr(task, "gold_completion", None)
     if completion_of is None:
         return found
     bad = {problem_id for problem_id, _ in found}
     written = [(problem, completion_of(problem)) for problem in task.problems if problem.id not in bad]
-    checked = [(problem, completion) for problem, completion in written if completion is not None]
-    verdicts = task.verify([problem for problem, _ in checked], [completion for _, completion in checked])
-    for (problem, _), verdict in zip(checked, verdicts, strict=True):
+    checked = [problem for problem, completion in written if completion is not None]
+    thought = CLOSE if getattr(task, "thinking", False) else ""  # the prompt has opened a think block
+    verdicts = task.verify(checked, [thought + completion for _, completion in written if completion is not None])
+    for problem, verdict in zip(checked, verdicts, strict=True):
         if not (verdict.correct and verdict.status == "ok"):
             found.append((problem.id, f"gold {problem.gold[:60]!r} is not judged correct (status {verdict.status})"))
     return found

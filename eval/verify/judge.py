@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,10 +49,7 @@ class Grade:
 
 
 class Judge:
-    """`grade([(question, gold, answer), ...])` with `concurrency` requests at a time.
-
-    `url` is the endpoint's base (".../v1"); the key is read from the environment variable `key_variable`, if it is set.
-    """
+    """`grade([(question, gold, answer), ...])` with `concurrency` requests at a time to `url` (".../v1")."""
 
     def __init__(
         self,
@@ -61,21 +58,14 @@ class Judge:
         cache: Path,
         *,
         prompt: str = PROMPT,
-        key_variable: str = "OPENAI_API_KEY",
         concurrency: int = 8,
         attempts: int = 5,
         request_seconds: float = 60.0,
         first_pause: float = 1.0,
-        sleep: Callable[[float], None] | None = None,
     ) -> None:
-        self.model, self.prompt, self.concurrency, self._sleep = model, prompt, concurrency, sleep
+        self.model, self.prompt, self.concurrency = model, prompt, concurrency
         self._client = RetryingClient(
-            url,
-            attempts=attempts,
-            timeout=request_seconds,
-            first_pause=first_pause,
-            concurrency=concurrency,
-            key_variable=key_variable,
+            url, attempts=attempts, timeout=request_seconds, first_pause=first_pause, concurrency=concurrency
         )
         self._cache = GradeFile(cache)
 
@@ -108,7 +98,7 @@ class Judge:
             "messages": [{"role": "user", "content": text}],
         }
         try:
-            return Grade(self._client.request("chat/completions", read_letter, body, self._sleep))
+            return Grade(self._client.request("chat/completions", read_letter, body))
         except RequestFailed as failure:
             return Grade(None, f"the judge gave no grade after {failure.attempts} attempts ({failure})")
 
@@ -142,20 +132,11 @@ class GradeFile:
 
     def add(self, key: str, letter: Letter) -> None:
         self.grades[key] = letter
-        with self.path.open("ab") as file:
+        with self.path.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(
-                (b"\n" if self._ends_mid_line() else b"") + json.dumps({"key": key, "grade": letter}).encode() + b"\n"
-            )
-
-    def _ends_mid_line(self) -> bool:
-        """Whether the file ends in the middle of a line, after a crash."""
-        size = self.path.stat().st_size
-        if size == 0:
-            return False
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) != b"\n"
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            ends_mid_line = file.read(1) not in (b"", b"\n")  # after a crash
+            file.write(b"\n" * ends_mid_line + json.dumps({"key": key, "grade": letter}).encode() + b"\n")
 
     def _read(self, line: bytes) -> None:
         try:
@@ -163,5 +144,5 @@ class GradeFile:
             key, letter = row["key"], row["grade"]
         except (ValueError, LookupError, TypeError):
             return
-        if isinstance(key, str) and letter in ("A", "B", "C"):
+        if isinstance(key, str) and letter in get_args(Letter):
             self.grades[key] = letter

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from offleash.eval.verify.math_answers.expressions import Reading, possible_readings, read_equation
+from offleash.eval.verify.math_answers.expressions import Reading, number, possible_readings, read_equation
 from offleash.eval.verify.math_answers.normalize import MAX_ANSWER_CHARS, UNITS, normalize, unwrap_text
-from offleash.eval.verify.math_answers.shapes import INFINITY, SYMBOL, Answer, number, understand
+from offleash.eval.verify.math_answers.shapes import INFINITY, SYMBOL, Answer, understand
 
 SHOWN = {"tuple": "({})", "closed": "[{}]", "left": "[{})", "right": "({}]", "set": "{{{}}}", "bare": "{{{}}}"}
 PROSE, MANY_WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}"), 4
@@ -103,10 +103,8 @@ def _is_known(answer: Answer) -> bool:
 @functools.lru_cache(maxsize=1 << 13)
 def compare(gold: str, answer: str) -> bool | None:
     """Does the answer say what the gold says? None if only a computer algebra system can tell."""
-    if (letter := _choice(gold)) is not None:
-        chosen = _choice(answer, explained=True)
-        if chosen is not None:
-            return chosen == letter
+    if (letter := _choice(gold)) is not None and (chosen := _choice(answer, explained=True)) is not None:
+        return chosen == letter
     golden, given = understand(gold), understand(answer)
     verdict = agree(golden, given)
     if verdict is None and is_clear(golden) and len(PROSE.findall(given.text)) >= MANY_WORDS:
@@ -124,7 +122,7 @@ def _choice(raw: str, explained: bool = False) -> str | None:
         return None
     text = unwrap_text(normalize(raw))
     match = (EXPLAINED_CHOICE if explained else CHOICE).fullmatch(text)
-    return (match[1] or match[2]).upper() if match and explained else match[1] if match else None
+    return next(letter for letter in match.groups() if letter).upper() if match else None
 
 
 def agree(gold: Answer, answer: Answer) -> bool | None:

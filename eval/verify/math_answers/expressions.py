@@ -10,6 +10,7 @@ guesses.
 import functools
 import hashlib
 import math
+import operator
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,29 +81,33 @@ def read_equation(left: str, right: str) -> str | None:
         if not symbols:
             return None
         values = [evaluate(node, point(symbols, index)) for index in range(POINTS)]
-        ratios = [show(divide(value, values[0]), KEY_DIGITS) for value in values[1:]]
+        ratios = [show(divide(value, values[0])) for value in values[1:]]
     except (TooLarge, Unreadable, ZeroDivisionError, OverflowError, RecursionError):
         return None
     return f"eq({' '.join(symbols)})#{digest('|'.join(ratios))}"
 
 
 def _constant(node: Node) -> Reading:
-    decimal = (node[0] == "num" and node[2]) or (node[0] == "neg" and node[1][0] == "num" and node[1][2])
-    return _of_value(evaluate(node, {}), bool(decimal))
+    unsigned = node[1] if node[0] == "neg" else node
+    return _of_value(evaluate(node, {}), decimal=unsigned[0] == "num" and unsigned[2])
 
 
 def _of_value(value: Number, decimal: bool) -> Reading:
     value = snap(value)
     if isinstance(value, Fraction):
-        key = fraction_key(value)
-        return Reading(key, (), value, value, decimal, key)
-    key = "≈" + show(value, KEY_DIGITS)
+        return number(value, decimal)
+    key = "≈" + show(value)
     return Reading(key, (), None, None if value.imag else to_fraction(value.real), decimal, key)
+
+
+def number(value: Fraction, decimal: bool) -> Reading:
+    key = fraction_key(value)
+    return Reading(key, (), value, value, decimal, key)
 
 
 def _function(node: Node, symbols: tuple[str, ...]) -> Reading:
     values = [evaluate(node, point(symbols, index)) for index in range(POINTS - 1)]
-    shown = [show(value, KEY_DIGITS) for value in values] + [_shown_where_negative(node, symbols)]
+    shown = [*map(show, values), _shown_where_negative(node, symbols)]
     if len(set(shown)) == 1:  # x - x + 2
         return _of_value(values[0], False)
     key = node[1] if node[0] == "var" else f"f({' '.join(symbols)})#{digest('|'.join(shown))}"
@@ -112,16 +117,20 @@ def _function(node: Node, symbols: tuple[str, ...]) -> Reading:
 def _shown_where_negative(node: Node, symbols: tuple[str, ...]) -> str:
     """The value at the negative point, where x^y need not have one."""
     try:
-        return show(evaluate(node, point(symbols, POINTS - 1)), KEY_DIGITS)
+        return show(evaluate(node, point(symbols, POINTS - 1)))
     except Unreadable:
         return "undefined"
 
 
 def fraction_key(value: Fraction) -> str:
     """Readable while short; long numbers by their hash (hexadecimal: printing huge decimals is quadratic)."""
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > 256:
+    if bits(value) > 256:
         return "#" + digest(f"{value.numerator:x}/{value.denominator:x}") + "0000"
     return str(value)
+
+
+def bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 def digest(text: str) -> str:
@@ -168,20 +177,21 @@ def evaluate(node: Node, values: dict[str, Fraction]) -> Number:
 
 def inexact(value: Number) -> Any:
     """To 60 digits."""
-    mp = CONTEXTS.mp
-    if isinstance(value, Fraction):
-        return mp.mpf(value.numerator) / value.denominator
-    return value
+    return CONTEXTS.mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
 
 def bounded(value: Number) -> Number:
     """Keep exact what is small, round what is not, reject what is far too large."""
     if isinstance(value, Fraction):
-        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
-        return value if bits <= MAX_BITS else inexact(value)
+        return value if bits(value) <= MAX_BITS else inexact(value)
     if not CONTEXTS.mp.isfinite(value):
         raise ZeroDivisionError
     return value
+
+
+def rounded(value: Any) -> Any:
+    """The result of an inexact operation, without its rounding noise."""
+    return bounded(clean(value, abs(value)))
 
 
 def add(a: Number, b: Number) -> Number:
@@ -213,8 +223,7 @@ def multiply(a: Number, b: Number) -> Number:
         return bounded(a * b)
     if a == 0 or b == 0:
         return Fraction(0)
-    product = inexact(a) * inexact(b)
-    return bounded(clean(product, abs(product)))
+    return rounded(inexact(a) * inexact(b))
 
 
 def divide(a: Number, b: Number) -> Number:
@@ -222,8 +231,7 @@ def divide(a: Number, b: Number) -> Number:
         raise ZeroDivisionError
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return bounded(a / b)
-    quotient = inexact(a) / inexact(b)
-    return bounded(clean(quotient, abs(quotient)))
+    return rounded(inexact(a) / inexact(b))
 
 
 def raise_to(base: Number, exponent: Number) -> Number:
@@ -239,22 +247,19 @@ def raise_to(base: Number, exponent: Number) -> Number:
         raise Unreadable("an odd root of a negative number can be read in two ways")
     if abs(inexact(exponent)) * abs(mp.log(inexact(base))) > 10**5:
         raise TooLarge("power")
-    result = mp.power(inexact(base), inexact(exponent))
-    return bounded(clean(result, abs(result)))
+    return rounded(mp.power(inexact(base), inexact(exponent)))
 
 
 def integer_power(base: Number, exponent: int) -> Number:
     if isinstance(base, Fraction):
-        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
         if abs(base) == 1:
             return base if exponent % 2 else Fraction(1)
-        if bits * abs(exponent) <= MAX_BITS:
+        if bits(base) * abs(exponent) <= MAX_BITS:
             return base**exponent
     mp = CONTEXTS.mp
     if abs(exponent) * abs(mp.log(abs(inexact(base)))) > 10**7 or abs(exponent) > 10**9:
         raise TooLarge("power")
-    result = mp.power(inexact(base), exponent)
-    return bounded(clean(result, abs(result)))
+    return rounded(mp.power(inexact(base), exponent))
 
 
 def take_root(degree: Number, value: Number) -> Number:
@@ -280,9 +285,9 @@ def integer_root(value: int, n: int) -> int | None:
     if n == 2:
         root = math.isqrt(value)
         return root if root * root == value else None
-    if value.bit_length() > 1000:
+    if value.bit_length() >= 1000:
         return None
-    guess = round(value ** (1 / n)) if value.bit_length() < 1000 else 0
+    guess = round(value ** (1 / n))
     return next((r for r in (guess - 1, guess, guess + 1) if r >= 0 and r**n == value), None)
 
 
@@ -302,14 +307,6 @@ def choose(n: Number, k: Number) -> Number:
     return Fraction(math.comb(n.numerator, k.numerator))
 
 
-def absolute(value: Number) -> Number:
-    return abs(value)
-
-
-def negate(value: Number) -> Number:
-    return -value
-
-
 def function_value(name: str, value: Number) -> Number:
     mp = CONTEXTS.mp
     x = inexact(value)
@@ -326,19 +323,19 @@ def function_value(name: str, value: Number) -> Number:
         return Fraction(0)
     if name in ("tan", "cot", "sec", "csc") and abs(result) * tiny > 1:  # tan(pi/2)
         raise ZeroDivisionError
-    return bounded(clean(result, abs(result)))
+    return rounded(result)
 
 
 OPERATIONS: dict[str, Callable[..., Number]] = {
     "add": add,
-    "neg": negate,
+    "neg": operator.neg,
     "mul": multiply,
     "div": divide,
     "pow": raise_to,
     "root": take_root,
     "fact": factorial,
     "binom": choose,
-    "abs": absolute,
+    "abs": abs,
 }
 
 
@@ -366,9 +363,10 @@ def to_fraction(value: Any) -> Fraction | None:
     return -number if sign else number
 
 
-def show(value: Number, digits: int) -> str:
+def show(value: Number) -> str:
     mp = CONTEXTS.mp
     value = inexact(value)
     if isinstance(value, mp.mpc):
-        return f"{mp.nstr(value.real, digits)}{'-' if value.imag < 0 else '+'}{mp.nstr(abs(value.imag), digits)}i"
-    return str(mp.nstr(value, digits))
+        sign = "-" if value.imag < 0 else "+"
+        return f"{mp.nstr(value.real, KEY_DIGITS)}{sign}{mp.nstr(abs(value.imag), KEY_DIGITS)}i"
+    return str(mp.nstr(value, KEY_DIGITS))

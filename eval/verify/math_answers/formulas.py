@@ -5,6 +5,7 @@ else can be read in two ways are unreadable, unless the caller chooses.
 """
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -69,14 +70,13 @@ class Parser:
         self.at += 1
         return token
 
-    def expect(self, token: str) -> None:
-        if self.take() != token:
-            raise Unreadable(f"expected {token}")
-
-    def sum(self) -> Node:
+    def deeper(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise TooLarge("nesting")
+
+    def sum(self) -> Node:
+        self.deeper()
         node = self.product()
         while self.peek() in ("+", "-"):
             sign = self.take()
@@ -87,17 +87,21 @@ class Parser:
 
     def product(self) -> Node:
         if self.peek() in ("+", "-"):
-            return self.product_after_sign()
+            sign = self.take()
+            self.deeper()
+            node = self.product()
+            self.depth -= 1
+            return node if sign == "+" else ("neg", node)
         node = self.power()
         divided = False
         while True:
             token = self.peek()
             if token in ("*", "\\cdot", "\\times"):
                 self.take()
-                node, divided = ("mul", node, self.signed()), False
+                node, divided = ("mul", node, self.signed(self.power)), False
             elif token in ("/", "\\div"):
                 self.take()
-                node, divided = ("div", node, self.signed()), True
+                node, divided = ("div", node, self.signed(self.power)), True
             elif starts_factor(token):
                 node = self.after_division(node) if divided else ("mul", node, self.power())
             else:
@@ -110,24 +114,13 @@ class Parser:
         factor = self.power()
         return ("div", node[1], ("mul", node[2], factor)) if self.choice.below_the_line else ("mul", node, factor)
 
-    def product_after_sign(self) -> Node:
-        sign = self.take()
-        self.deeper()
-        node = self.product()
-        self.depth -= 1
-        return node if sign == "+" else ("neg", node)
-
-    def signed(self) -> Node:
+    def signed(self, part: Callable[[], Node]) -> Node:
+        """A part with any number of signs before it."""
         negative = False
         while self.peek() in ("+", "-"):
             negative ^= self.take() == "-"
-        node = self.power()
+        node = part()
         return ("neg", node) if negative else node
-
-    def deeper(self) -> None:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise TooLarge("nesting")
 
     def power(self) -> Node:
         node = self.atom()
@@ -143,12 +136,9 @@ class Parser:
 
     def exponent(self) -> Node:
         self.deeper()
-        negative = False
-        while self.peek() in ("+", "-"):
-            negative ^= self.take() == "-"
-        node = self.atom()
+        node = self.signed(self.atom)
         self.depth -= 1
-        return ("neg", node) if negative else node
+        return node
 
     def atom(self) -> Node:
         token = self.take()
@@ -157,9 +147,7 @@ class Parser:
         if token in CLOSING:
             return self.group(CLOSING[token])
         if token == "|":
-            node = self.sum()
-            self.expect("|")
-            return ("abs", node)
+            return ("abs", self.group("|"))
         if token.startswith("\\"):
             return self.command(token[1:])
         if token.isalpha():
@@ -169,7 +157,7 @@ class Parser:
     def number(self, token: str) -> Node:
         if len(token) > MAX_DIGITS:
             raise TooLarge("digits")
-        node = ("num", Fraction(token if token[-1] != "." else token[:-1]), "." in token)
+        node = ("num", Fraction(token.rstrip(".")), "." in token)
         if self.peek() == "_":
             raise Unreadable("a number with a subscript")
         if self.peek() == "\\frac" and not node[2]:
@@ -187,7 +175,8 @@ class Parser:
 
     def group(self, closing: str) -> Node:
         node = self.sum()
-        self.expect(closing)
+        if self.take() != closing:
+            raise Unreadable(f"expected {closing}")
         return node
 
     def letter(self, token: str) -> Node:
@@ -201,14 +190,9 @@ class Parser:
         if self.peek() != "_":
             return name
         self.take()
-        if self.peek() != "{":
-            return f"{name}_{self.take()}"
-        self.take()
-        inner = []
-        while self.peek() != "}":
-            inner.append(self.take())
-        self.take()
-        return f"{name}_{''.join(inner)}"
+        if (inner := self.take()) == "{":
+            inner = "".join(iter(self.take, "}"))
+        return f"{name}_{inner}"
 
     def command(self, name: str) -> Node:
         if name in ("frac", "binom"):
@@ -289,8 +273,6 @@ CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
 def starts_factor(token: str) -> bool:
-    if not token:
-        return False
     if token.startswith("\\"):
         return token not in ("\\cdot", "\\times", "\\div")
     return token.isalpha() or token in ("(", "{")

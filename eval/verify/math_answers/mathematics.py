@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import accumulate
 from typing import Literal
 
 from offleash.eval.errors import ConfigError
@@ -36,32 +37,22 @@ class Judgement:
 class MathVerifier:
     """`judge(golds, answers)`: one judgement per pair. Safe from any thread; processes start only when needed."""
 
-    def __init__(
-        self, *, workers: int = 1, job_seconds: float = 5.0, memory_bytes: int = 2 << 30, cache: int = 1 << 17
-    ):
+    def __init__(self, *, workers: int = 1, job_seconds: float = 5.0, cache: int = 1 << 17) -> None:
         if find_spec("math_verify") is None:
             raise ConfigError("mathematical answers need math-verify: pip install 'offleash[math]'")
-        self.pool = WorkerPool(
-            "offleash.eval.verify.math_answers.symbolic:judge",
-            workers=workers,
-            job_seconds=job_seconds,
-            memory_bytes=memory_bytes,
-        )
+        target = "offleash.eval.verify.math_answers.symbolic:judge"
+        self.pool = WorkerPool(target, workers=workers, job_seconds=job_seconds)
         self._cache: dict[tuple[str, str], Judgement] = {}
         self._failures: dict[tuple[str, str], int] = {}
         self._room = cache
         self._lock = threading.Lock()
 
-    def judge(
-        self, golds: Sequence[str], replies: Sequence[str], *, outer_seconds: float | None = None
-    ) -> list[Judgement]:
-        if len(golds) != len(replies):
-            raise ValueError(f"{len(golds)} golds for {len(replies)} answers")
+    def judge(self, golds: Sequence[str], replies: Sequence[str]) -> list[Judgement]:
         pairs = [(gold, shortened(reply)) for gold, reply in zip(golds, replies, strict=True)]
         known = {pair: self._cache[pair] for pair in set(pairs) if pair in self._cache}
-        fresh = self._judge_new([pair for pair in dict.fromkeys(pairs) if pair not in known], outer_seconds)
+        fresh = self._judge_new([pair for pair in dict.fromkeys(pairs) if pair not in known])
         self._remember(fresh)
-        known.update(fresh)
+        known |= fresh
         return [known[pair] for pair in pairs]
 
     def unreadable(self, golds: Iterable[str]) -> dict[str, str]:
@@ -74,7 +65,7 @@ class MathVerifier:
                 bad[gold] = f"is longer than {MAX_ANSWER_CHARS} characters"
             elif not answers.is_clear(answers.understand(gold)):
                 unclear.append(gold)
-        for gold, outcome in zip(unclear, self._ask([(gold, gold) for gold in unclear], None), strict=True):
+        for gold, outcome in zip(unclear, self._ask([(gold, gold) for gold in unclear]), strict=True):
             if outcome.status != "ok":
                 bad[gold] = f"could not be verified ({outcome.message})"
             elif not outcome.value["gold_read"]:
@@ -86,17 +77,16 @@ class MathVerifier:
     def close(self) -> None:
         self.pool.close()
 
-    def _judge_new(self, pairs: list[tuple[str, str]], outer_seconds: float | None) -> dict[tuple[str, str], Judgement]:
+    def _judge_new(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Judgement]:
         verdicts = {pair: judge_here(*pair) for pair in pairs}
         undecided = [pair for pair, verdict in verdicts.items() if verdict is None]
         done = {pair: judgement(pair, verdict) for pair, verdict in verdicts.items() if verdict is not None}
-        for pair, outcome in zip(undecided, self._ask(undecided, outer_seconds), strict=True):
+        for pair, outcome in zip(undecided, self._ask(undecided), strict=True):
             done[pair] = judgement(pair, outcome.status == "ok" and outcome.value["same"], outcome)
         return done
 
-    def _ask(self, pairs: list[tuple[str, str]], outer_seconds: float | None) -> list[Outcome]:
-        jobs = [{"gold": normalize(gold), "answer": normalize(reply)} for gold, reply in pairs]
-        return self.pool.map(jobs, outer_seconds=outer_seconds)
+    def _ask(self, pairs: list[tuple[str, str]]) -> list[Outcome]:
+        return self.pool.map([{"gold": normalize(gold), "answer": normalize(reply)} for gold, reply in pairs])
 
     def _remember(self, fresh: dict[tuple[str, str], Judgement]) -> None:
         """Failures are remembered after a few tries: an answer that always times out is not waited for again."""
@@ -158,31 +148,20 @@ def over_the_caps(text: str) -> str | None:
 
 
 def depth(text: str) -> int:
-    deepest = level = 0
-    for character in text:
-        if character in OPENING:
-            level += 1
-            deepest = max(deepest, level)
-        elif character in CLOSING:
-            level -= 1
-    return deepest
+    steps = ((character in OPENING) - (character in CLOSING) for character in text)
+    return max(accumulate(steps, initial=0))
 
 
 def tower(text: str) -> bool:
     """A power inside an exponent."""
-    level = 0
-    inside: list[int] = []
+    open_braces: list[bool] = []  # whether each is an exponent's
     previous = ""
     for character in text.replace(" ", ""):
-        if character == "^" and inside:
+        if character == "^" and any(open_braces):
             return True
         if character == "{":
-            level += 1
-            if previous == "^":
-                inside.append(level)
-        elif character == "}":
-            if inside and inside[-1] == level:
-                inside.pop()
-            level -= 1
+            open_braces.append(previous == "^")
+        elif character == "}" and open_braces:
+            open_braces.pop()
         previous = character
     return False

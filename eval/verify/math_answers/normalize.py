@@ -1,6 +1,4 @@
-"""One spelling for answers that differ only in spelling: markup, spacing, Unicode, units. Text in, text out,
-idempotent.
-"""
+"""One spelling for answers that differ only in spelling (markup, spacing, Unicode, units); idempotent."""
 
 import functools
 import re
@@ -31,9 +29,9 @@ REPLACED = [
     (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
     (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
     (re.compile(r"\\neq(?![a-zA-Z])"), r"\\ne "),
-    (re.compile(r"\\(?:lbrace)(?![a-zA-Z])"), r"\\{"),
-    (re.compile(r"\\(?:rbrace)(?![a-zA-Z])"), r"\\}"),
-    (re.compile(r"\\(?:varnothing)(?![a-zA-Z])"), r"\\emptyset "),
+    (re.compile(r"\\lbrace(?![a-zA-Z])"), r"\\{"),
+    (re.compile(r"\\rbrace(?![a-zA-Z])"), r"\\}"),
+    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset "),
     (re.compile(r"\\(?:dots|ldots|cdots)(?![a-zA-Z])"), "..."),
     (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree(?![a-zA-Z])"), r"^\\circ "),
     (re.compile(r"\^\s*\{\s*(\w)\s*\}"), r"^\1 "),
@@ -49,9 +47,7 @@ THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 
 @functools.lru_cache(maxsize=1 << 13)
 def normalize(text: str) -> str:
-    """The answer in one spelling. Markdown, dollar signs and LaTeX spacing go; 1,000 becomes 1000; \\dfrac becomes
-    \\frac.
-    """
+    """Markdown, dollar signs and LaTeX spacing go; 1,000 becomes 1000; \\dfrac becomes \\frac."""
     text = text[: MAX_ANSWER_CHARS + 1].strip()
     for _ in range(4):
         once = _once(text)
@@ -120,22 +116,8 @@ UNIT_TAIL = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 NOT_UNITS = {
-    "and",
-    "or",
-    "to",
-    "base",
-    "mod",
-    "pi",
-    "sqrt",
-    "if",
-    "is",
-    "where",
-    "for",
-    "plus",
-    "minus",
-    "times",
-    "over",
-}
+    "and", "or", "to", "base", "mod", "pi", "sqrt", "if", "is", "where", "for", "plus", "minus", "times", "over",
+}  # fmt: skip
 SQUARE = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from offleash.eval.verify.math_answers.expressions import Reading, fraction_key, read
+from offleash.eval.verify.math_answers.expressions import Reading, number, read
 from offleash.eval.verify.math_answers.normalize import MAX_ANSWER_CHARS, normalize, split_unit, unwrap_text
 
 Kind = Literal[
@@ -81,24 +81,8 @@ def _words(text: str, depth: int) -> Answer | None:
 
 
 TWO_LETTER_WORDS = {
-    "no",
-    "on",
-    "up",
-    "so",
-    "it",
-    "is",
-    "in",
-    "at",
-    "am",
-    "pm",
-    "or",
-    "if",
-    "to",
-    "us",
-    "we",
-    "he",
-    "me",
-}
+    "no", "on", "up", "so", "it", "is", "in", "at", "am", "pm", "or", "if", "to", "us", "we", "he", "me",
+}  # fmt: skip
 
 
 def _union(text: str, depth: int) -> Answer | None:
@@ -114,10 +98,9 @@ def _union(text: str, depth: int) -> Answer | None:
 
 def merged(text: str, parts: tuple[Answer, ...]) -> Answer:
     """A union of intervals with overlapping ones made one: (0, 2) ∪ (1, 3) is (0, 3). Others stay as they are."""
-    ends = [span(part) for part in parts]
-    if None in ends:
+    spans = sorted((found for part in parts if (found := span(part)) is not None), key=lambda one: one[:2])
+    if len(spans) < len(parts):
         return Answer("union", text, parts)
-    spans = sorted((end for end in ends if end is not None), key=lambda one: one[:2])
     kept = [spans[0]]
     for low, high, low_item, high_item in spans[1:]:
         last = kept[-1]
@@ -125,7 +108,9 @@ def merged(text: str, parts: tuple[Answer, ...]) -> Answer:
             kept.append((low, high, low_item, high_item))
         elif high > last[1]:
             kept[-1] = (last[0], high, last[2], high_item)
-    intervals = tuple(_make(_kind(low, high), (a, b)) for low, high, a, b in kept)
+    intervals = tuple(
+        _make(BRACKETS["(" if low[1] > 0 else "[", ")" if high[1] < 0 else "]"], (a, b)) for low, high, a, b in kept
+    )
     return intervals[0] if len(intervals) == 1 else Answer("union", text, intervals)
 
 
@@ -152,10 +137,6 @@ def _end_value(item: Answer) -> Fraction | float | None:
     if match := INFINITY.fullmatch(item.text):
         return float("-inf") if match[1] == "-" else float("inf")
     return item.reading.value if item.reading is not None else None
-
-
-def _kind(low: End, high: End) -> Kind:
-    return BRACKETS["(" if low[1] > 0 else "[", ")" if high[1] < 0 else "]"]
 
 
 def _membership(text: str, depth: int) -> Answer | None:
@@ -226,11 +207,11 @@ def _bracketed(text: str, depth: int) -> Answer | None:
     if not opening:
         return None
     parts = [part for part in split_top(inner, (",", ";")) if part]
-    if opening == "{" and len(parts) <= 1:
-        return parse(inner, depth + 1) if parts else Answer("leaf", "\\emptyset")
+    if opening == "{" and not parts:
+        return Answer("leaf", "\\emptyset")
     if len(parts) <= 1:
-        one_pair = opening in "([" and BRACKETS.get((opening, closing)) in ("tuple", "closed")
-        return parse(inner, depth + 1) if one_pair and parts else None
+        encloses = opening == "{" or BRACKETS.get((opening, closing)) in ("tuple", "closed")
+        return parse(inner, depth + 1) if encloses and parts else None
     if len(parts) > MAX_ITEMS:
         return None
     items = tuple(parse(part, depth + 1) for part in parts)
@@ -242,9 +223,9 @@ def _bracketed(text: str, depth: int) -> Answer | None:
 def _outer_brackets(text: str) -> tuple[str, str, str]:
     """The opening and closing bracket that enclose the whole text and what is inside; ("", "", "") if none do."""
     for left, right, name in (("\\{", "\\}", "{"), ("\\langle", "\\rangle", "<"), ("{", "}", "{")):
-        if text.startswith(left) and text.endswith(right) and closes_at_end(text, left):
+        if text.startswith(left) and text.endswith(right) and closes_at_end(text):
             return name, right, text[len(left) : len(text) - len(right)]
-    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and closes_at_end(text, text[0]):
+    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and closes_at_end(text):
         return text[0], text[-1], text[1:-1]
     return "", "", ""
 
@@ -253,7 +234,7 @@ OPENING = re.compile(r"\\\{|\\langle(?![a-zA-Z])|[({\[]")
 ANY_BRACKET = re.compile(r"\\[{}]|\\[lr]angle(?![a-zA-Z])|[()\[\]{}]")
 
 
-def closes_at_end(text: str, left: str) -> bool:
+def closes_at_end(text: str) -> bool:
     """Whether the bracket that opens the text is closed by its very end."""
     depth = 0
     for match in ANY_BRACKET.finditer(text):
@@ -269,16 +250,12 @@ def split_top(text: str, separators: Sequence[str]) -> list[str]:
         return [text]
     parts, depth, start, at = [], 0, 0, 0
     while at < len(text):
-        separator = next((s for s in separators if text.startswith(s, at)), None) if depth == 0 else None
-        if separator is not None:
+        if depth == 0 and (separator := next((s for s in separators if text.startswith(s, at)), None)):
             parts.append(text[start:at].strip())
-            at += len(separator)
-            start = at
-            continue
-        match = ANY_BRACKET.match(text, at)
-        if match is not None:
-            depth += 1 if OPENING.match(match.group()) else -1
-            at = match.end()
+            start = at = at + len(separator)
+        elif bracket := ANY_BRACKET.match(text, at):
+            depth += 1 if OPENING.match(bracket.group()) else -1
+            at = bracket.end()
         else:
             at += 1
     parts.append(text[start:].strip())
@@ -318,23 +295,16 @@ def _equation(text: str, depth: int) -> Answer | None:
     if len(parts) < 2 or not all(parts):
         return None
     name = re.sub(r"\s", "", parts[0]) if NAME.fullmatch(parts[0]) else ""
-    if name or len(parts) > 2 or _is_sum(parts):
-        value = parse(parts[-1], depth + 1)
-        return replace(value, name=name)
-    if SYMBOL.fullmatch(parts[1]) and not read_symbols(parts[0]):  # 5 = x
+    if name or len(parts) > 2 or all(map(_is_constant, parts)):  # 1 + 2 = 3
+        return replace(parse(parts[-1], depth + 1), name=name)
+    if SYMBOL.fullmatch(parts[1]) and _is_constant(parts[0]):  # 5 = x
         return replace(parse(parts[0], depth + 1), name=parts[1])
     return Answer("equation", text, (Answer("leaf", parts[0]), Answer("leaf", parts[1])))
 
 
-def _is_sum(parts: list[str]) -> bool:
-    """1 + 2 = 3: both sides without variables."""
-    readings = [read(part) for part in parts]
-    return all(isinstance(reading, Reading) and not reading.symbols for reading in readings)
-
-
-def read_symbols(text: str) -> tuple[str, ...]:
+def _is_constant(text: str) -> bool:
     reading = read(text)
-    return reading.symbols if isinstance(reading, Reading) else ("?",)
+    return isinstance(reading, Reading) and not reading.symbols
 
 
 INFINITY = re.compile(r"([+-]?)\s*(?:\\infty|infinity|inf|oo)")
@@ -352,9 +322,8 @@ def _leaf(text: str) -> Answer:
     if match := INFINITY.fullmatch(text):
         return Answer("leaf", ("-" if match[1] == "-" else "") + "\\infty")
     if (match := BASE.fullmatch(text)) and match[1][0].isdigit():
-        return Answer(
-            "leaf", match[1], base=match[2], reading=number(Fraction(match[1]), False) if match[1].isdigit() else None
-        )
+        reading = number(Fraction(match[1]), False) if match[1].isdigit() else None
+        return Answer("leaf", match[1], base=match[2], reading=reading)
     value, unit = split_unit(text)
     percent = value.endswith("%") or unit == "percent"
     value = value.rstrip("% ") if percent else value
@@ -379,11 +348,6 @@ def _quick(text: str) -> Reading | None:
         value = fixed + Fraction(int(match[4]), (10 ** len(match[4]) - 1) * 10 ** len(match[3]))
         return number(-value if match[1] == "-" else value, False)
     return None
-
-
-def number(value: Fraction, decimal: bool) -> Reading:
-    key = fraction_key(value)
-    return Reading(key, (), value, value, decimal, key)
 
 
 def _plus_minus(text: str) -> Answer:

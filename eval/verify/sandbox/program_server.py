@@ -1,5 +1,4 @@
-"""The untrusted side of a judged program: load it, then call its function on request. Runs inside the sandbox as a
-script.
+"""The untrusted side of a judged program, a script in the sandbox: load it, then call its function on request.
 
 The judge keeps the tests to itself and sends only arguments; only plain data comes back. So a program cannot read the
 expected values, cannot patch the comparison, and cannot pass by exiting, printing or lying about equality: it can only
@@ -56,12 +55,7 @@ def encode(value: Any, depth: int = 0) -> Any:
     for name, kind in CONTAINERS.items():
         if isinstance(value, kind):
             return {name: [encode(item, depth + 1) for item in kind.__iter__(value)]}
-    return encode_number(value, depth)
-
-
-def encode_number(value: Any, depth: int) -> Any:
-    """Scalars of numerical libraries know their Python value."""
-    item = getattr(value, "item", None)
+    item = getattr(value, "item", None)  # scalars of numerical libraries know their Python value
     if callable(item) and getattr(value, "ndim", None) == 0:
         return encode(item(), depth + 1)
     return {"opaque": type(value).__name__[:80]}
@@ -168,6 +162,7 @@ def answer(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> dic
 
 
 def describe(error: BaseException) -> list[str]:
+    """Its type and message."""
     try:
         return [type(error).__name__, str(error)[:300]]
     except BaseException:  # a hostile __str__

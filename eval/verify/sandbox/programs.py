@@ -20,6 +20,7 @@ from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.workers import Outcome, WorkerPool
 
 MAX_PROGRAM = 200_000
+TOTAL_SECONDS = 120.0  # for all cases of a program
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,17 @@ class ProgramVerifier:
         workers: int = 1,
         limits: Limits | None = None,
         wall_seconds: float = 20.0,
-        total_seconds: float = 120.0,
         site_packages: bool = False,
         allow_unconfined: bool = False,
     ) -> None:
         self.limits = limits or Limits(cpu_seconds=8)
-        self.wall_seconds, self.total_seconds = wall_seconds, total_seconds
+        self.wall_seconds = wall_seconds
         self.path = [p for p in sys.path if p and Path(p).name == "site-packages"] if site_packages else []
         self.confined = self._confinement(allow_unconfined)
         self.pool = WorkerPool(
             "offleash.eval.verify.sandbox.supervisor:judge",
             workers=workers,
-            job_seconds=total_seconds + 15.0,
+            job_seconds=TOTAL_SECONDS + 15.0,
             memory_bytes=8 << 30,
             confined=False,  # workers build a sandbox per program instead
             may_fork=True,
@@ -95,13 +95,10 @@ class ProgramVerifier:
     def _job(self, program: str, suite: Suite) -> dict[str, Any]:
         return {
             "program": program,
-            "tests": suite.tests,
-            "entry": suite.entry,
-            "setup": suite.setup,
-            "cases": [asdict(case) for case in suite.cases] or None,
+            **asdict(suite),
             "limits": asdict(self.limits),
             "wall_seconds": self.wall_seconds,
-            "total_seconds": self.total_seconds,
+            "total_seconds": TOTAL_SECONDS,
             "path": self.path,
             "confined": self.confined,
         }

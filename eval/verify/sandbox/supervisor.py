@@ -114,14 +114,13 @@ class Trial:
         self.limits = Limits(**job["limits"])
         self.outer_limits = Limits(**(job["limits"] | {"cpu_seconds": 3600}))
         self.wall_seconds: float = job["wall_seconds"]
-        tests = len(job["cases"]) if job["cases"] is not None else 1
-        self.total_seconds = min(self.wall_seconds * tests, job["total_seconds"]) + 2.0
+        self.total_seconds = min(self.wall_seconds * max(1, len(job["cases"])), job["total_seconds"]) + 2.0
         self.path: list[str] = job["path"]
 
     def run(self) -> None:
         try:
             self.say({"started": True})
-            report = self.run_cases() if self.job["cases"] is not None else self.run_tests()
+            report = self.run_cases() if self.job["cases"] else self.run_tests()
         except JudgeError as error:
             report = {"error": str(error)}
         end_everything()
@@ -129,6 +128,12 @@ class Trial:
 
     def say(self, report: dict[str, Any]) -> None:
         os.write(self.writer, json.dumps(report).encode()[:MAX_REPORT] + b"\n")
+
+    def popen(self, arguments: list[str], **options: Any) -> "subprocess.Popen[bytes]":
+        """Python in its own session, with the limits of a program; streams that are not given are closed."""
+        null = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        command = [PYTHON, "-I", "-S", *arguments]
+        return subprocess.Popen(command, **(null | options), start_new_session=True, preexec_fn=self.limit_child)
 
     def limit_child(self) -> None:
         die_with_parent()
@@ -139,16 +144,7 @@ class Trial:
     def run_tests(self) -> dict[str, Any]:
         requests_r, requests_w = os.pipe()
         replies_r, replies_w = os.pipe()
-        server = subprocess.Popen(
-            [PYTHON, "-I", "-S", "-c", SERVER, str(requests_r), str(replies_w)],
-            pass_fds=[requests_r, replies_w],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=dict(os.environ),
-            start_new_session=True,
-            preexec_fn=self.limit_child,
-        )
+        server = self.popen(["-c", SERVER, str(requests_r), str(replies_w)], pass_fds=[requests_r, replies_w])
         os.close(requests_r)
         os.close(replies_w)
         caller = Caller(requests_w, replies_r, time.monotonic() + self.wall_seconds)
@@ -179,15 +175,7 @@ class Trial:
         Path("program.py").write_text(self.job["program"], encoding="utf-8", errors="replace")
         Path("input").write_text(given, encoding="utf-8")
         with Path("input").open("rb") as stdin:
-            child = subprocess.Popen(
-                [PYTHON, "-I", "-S", *self.boot(), "program.py"],
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=dict(os.environ),
-                start_new_session=True,
-                preexec_fn=self.limit_child,
-            )
+            child = self.popen([*self.boot(), "program.py"], stdin=stdin, stdout=subprocess.PIPE)
         try:
             printed = read_output(child, 2 * len(expected) + (1 << 16), time.monotonic() + self.wall_seconds)
         except ProgramError as error:
@@ -201,12 +189,8 @@ class Trial:
 
     def boot(self) -> list[str]:
         """With libraries on the path the program is started by a line that adds them."""
-        if not self.path:
-            return []
-        return [
-            "-c",
-            f"import sys, runpy; sys.path.extend({self.path!r}); runpy.run_path(sys.argv[1], run_name='__main__')",
-        ]
+        line = f"import sys, runpy; sys.path.extend({self.path!r}); runpy.run_path(sys.argv[1], run_name='__main__')"
+        return ["-c", line] if self.path else []
 
 
 class Caller:
@@ -266,9 +250,7 @@ class Caller:
 
 
 def run_test_code(setup: str, tests: str, entry: str, caller: Caller) -> None:
-    """Execute the tests with the caller in the function's place: `check(candidate)` if they define it, plain asserts
-    if not.
-    """
+    """Execute the tests with the caller in the function's place, and `check(candidate)` if they define it."""
     namespace: dict[str, Any] = {"__name__": "tests"}
     with contextlib.suppress(SyntaxError):  # a prompt that is not a complete program defines nothing the tests can use
         exec(compile(setup, "<setup>", "exec"), namespace)

@@ -32,6 +32,7 @@ from offleash.eval.verify.sandbox.program_server import frame_length, pack
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "TZ")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 MAX_REPLY = 16 << 20
+START_SECONDS, REPLY_SECONDS = 180.0, 30.0
 BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[2])['path'];"
     "from offleash.eval.verify.sandbox.zygote import main; main()"
@@ -64,41 +65,29 @@ class WorkerPool:
         recycle: int = 1000,
         confined: bool | None = None,
         may_fork: bool = False,
-        start_seconds: float = 180.0,
     ) -> None:
         if workers < 1 or recycle < 1 or job_seconds <= 0:
             raise ValueError(f"workers, recycle and job_seconds must be positive: {workers}, {recycle}, {job_seconds}")
         self.target, self.workers, self.job_seconds, self.recycle = target, workers, job_seconds, recycle
         self._settings = {"memory_bytes": memory_bytes, "may_fork": may_fork, "target": target, "workers": workers}
-        self._confined, self._start_seconds = confined, start_seconds
+        self._confined = confined
         self._lock = threading.Lock()
         self._owner = os.getpid()
         self._zygote: _Zygote | None = None
         self._idle: list[_Worker] = []
 
-    def map(self, jobs: Sequence[Any], *, outer_seconds: float | None = None) -> list[Outcome]:
-        """One outcome per job, in order. Whatever is not finished after `outer_seconds` is a timeout."""
+    def map(self, jobs: Sequence[Any]) -> list[Outcome]:
+        """One outcome per job, in order."""
         if not jobs:
             return []
-        end = None if outer_seconds is None else time.monotonic() + outer_seconds
         self._forget_if_forked()
-        if not self._lock.acquire(timeout=-1 if outer_seconds is None else outer_seconds):
-            return [Outcome("timeout", message="the pool was busy until the outer deadline")] * len(jobs)
-        try:
-            return _Round(self, jobs, end).run()
-        finally:
-            self._lock.release()
+        with self._lock:
+            return _Round(self, jobs).run()
 
     def close(self) -> None:
         """End every process of the pool. A later `map` starts anew."""
         with self._lock:
             self._drop_processes()
-
-    def __enter__(self) -> "WorkerPool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _forget_if_forked(self) -> None:
         """In a process forked from the pool's owner the processes belong to the owner: start our own."""
@@ -133,13 +122,16 @@ class WorkerPool:
 
     def _start(self) -> "_Zygote":
         """Confined if possible. If the sandbox works but not with these libraries, warn and run without it."""
-        confined = self._resolve()
+        reason = None if self._confined is False else confine.unavailable()
+        if reason is not None and self._confined:
+            raise VerifyError(f"workers for {self.target} must run in a sandbox, which is unavailable: {reason}")
+        confined = self._confined is not False and reason is None
         try:
-            return _Zygote(self._settings | {"confined": confined}, self._start_seconds)
+            return _Zygote(self._settings | {"confined": confined})
         except VerifyError as error:
             if not confined or self._confined:
                 raise
-            made = _Zygote(self._settings | {"confined": False}, self._start_seconds)
+            made = _Zygote(self._settings | {"confined": False})
             warnings.warn(f"workers for {self.target} run without a sandbox: {error}", RuntimeWarning, stacklevel=2)
             return made
 
@@ -162,14 +154,6 @@ class WorkerPool:
         """Whether a worker died because its helper did, and not because of its job."""
         return worker.parent is not self._zygote or worker.parent.process.poll() is not None
 
-    def _resolve(self) -> bool:
-        if self._confined is False:
-            return False
-        reason = confine.unavailable()
-        if reason is not None and self._confined:
-            raise VerifyError(f"workers for {self.target} must run in a sandbox, which is unavailable: {reason}")
-        return reason is None
-
 
 class _Stale(Exception):
     """A reply to another job: left behind by an earlier, hostile one."""
@@ -191,10 +175,8 @@ class _Worker:
         self.channel.setblocking(False)
         try:
             self.channel.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
         return False
 
     def send(self, job: Any, seconds: float) -> None:
@@ -234,37 +216,34 @@ class _Worker:
 class _Round:
     """One `map`: which job is where, and until when."""
 
-    def __init__(self, pool: WorkerPool, jobs: Sequence[Any], end: float | None) -> None:
-        self.pool, self.end, self.jobs = pool, end, jobs
-        self.waiting = deque(enumerate(jobs))
-        self.outcomes: list[Outcome] = [Outcome("timeout", message="not started before the outer deadline")] * len(jobs)
+    def __init__(self, pool: WorkerPool, jobs: Sequence[Any]) -> None:
+        self.pool, self.jobs = pool, jobs
+        self.waiting = deque(range(len(jobs)))
+        self.outcomes: dict[int, Outcome] = {}
         self.busy: dict[_Worker, tuple[int, float]] = {}
         self.repeated: Counter[int] = Counter()
         self.selector = selectors.DefaultSelector()
 
     def run(self) -> list[Outcome]:
         try:
-            while (self.waiting or self.busy) and not self._over():
+            while self.waiting or self.busy:
                 self._assign()
                 self._collect()
                 self._kill_late()
         finally:
-            for worker in list(self.busy):
-                self._finish(worker, Outcome("timeout", message="the outer deadline passed"), kill=True)
+            for worker in list(self.busy):  # the round was interrupted
+                self._finish(worker, Outcome("timeout"), kill=True)
             self.selector.close()
-        return self.outcomes
-
-    def _over(self) -> bool:
-        return self.end is not None and time.monotonic() >= self.end
+        return [self.outcomes[index] for index in range(len(self.jobs))]
 
     def _assign(self) -> None:
         while self.waiting and len(self.busy) < self.pool.workers:
             worker = self.pool._take()
-            index, job = self.waiting.popleft()
+            index = self.waiting.popleft()
             self.busy[worker] = (index, time.monotonic() + self.pool.job_seconds)
             self.selector.register(worker.channel, selectors.EVENT_READ, worker)
             try:
-                worker.send(job, self.pool.job_seconds)
+                worker.send(self.jobs[index], self.pool.job_seconds)
             except TimeoutError:
                 self._finish(worker, Outcome("timeout", message="the worker did not read the job"), kill=True)
             except OSError:
@@ -274,7 +253,6 @@ class _Round:
         if not self.busy:
             return
         nearest = min(deadline for _, deadline in self.busy.values())
-        nearest = nearest if self.end is None else min(nearest, self.end)
         for key, _ in self.selector.select(max(0.0, nearest - time.monotonic())):
             worker: _Worker = key.data
             try:
@@ -294,7 +272,7 @@ class _Round:
         self._finish(worker, Outcome("error", message="its worker was lost, twice"), kill=True)
         self.repeated[index] += 1
         if self.repeated[index] <= 2:
-            self.waiting.appendleft((index, self.jobs[index]))
+            self.waiting.appendleft(index)
 
     def _kill_late(self) -> None:
         now = time.monotonic()
@@ -316,7 +294,7 @@ class _Round:
 class _Zygote:
     """The pool's end of the helper process that forks workers."""
 
-    def __init__(self, settings: dict[str, Any], start_seconds: float) -> None:
+    def __init__(self, settings: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
         settings = settings | {"path": [p for p in sys.path if p], "readable": readable_paths()}
         environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | ONE_THREAD
@@ -330,33 +308,31 @@ class _Zygote:
         theirs.close()
         self.control = ours
         self._finalizer = weakref.finalize(self, _end_process, self.process, ours, os.getpid())
-        reply = self._reply(start_seconds)
+        reply = self._reply(START_SECONDS)
         if "ready" not in reply:
             self.close()
-            raise VerifyError(
-                f"the worker process could not load {settings['target']}: {reply.get('failed', 'it ended')}"
-            )
+            reason = reply.get("failed", "it ended")
+            raise VerifyError(f"the worker process could not load {settings['target']}: {reason}")
 
     def spawn(self) -> _Worker:
         ours, theirs = socket.socketpair()
         try:
-            self.control.settimeout(30)
-            socket.send_fds(self.control, [b'{"spawn": 1}\n'], [theirs.fileno()])
-            reply = self._reply(30)
-            if "pid" not in reply:
-                raise ConnectionError("the helper process ended")
+            return _Worker(self, int(self._ask({"spawn": 1}, [theirs.fileno()])["pid"]), ours)
         except OSError:
             ours.close()
             raise
         finally:
             theirs.close()
-        return _Worker(self, int(reply["pid"]), ours)
 
     def kill(self, pid: int) -> None:
-        self.control.settimeout(30)
-        self.control.sendall(zygote.pack_line({"kill": pid}))
-        if "killed" not in self._reply(30):
+        self._ask({"kill": pid})
+
+    def _ask(self, request: dict[str, int], fds: Sequence[int] = ()) -> dict[str, Any]:
+        self.control.settimeout(REPLY_SECONDS)
+        socket.send_fds(self.control, [zygote.pack_line(request)], fds)
+        if not (reply := self._reply(REPLY_SECONDS)):
             raise ConnectionError("the helper process ended")
+        return reply
 
     def _reply(self, seconds: float) -> dict[str, Any]:
         """One JSON line; {} if the other end closed."""

@@ -1,5 +1,4 @@
-"""The parent of workers: a fresh process that imports the job's library once and forks a worker whenever one is asked
-for.
+"""The parent of workers: a fresh process that imports the job's library once and forks workers on request.
 
 Started by `workers.WorkerPool`, never imported by users. It owns no thread and runs no job, so it always answers. The
 standard library's fork server is not used because it imports the user's `__main__` again in every worker.
@@ -9,7 +8,6 @@ Workers speak length-prefixed JSON: nothing that a worker sends is ever unpickle
 code.
 """
 
-import array
 import contextlib
 import importlib
 import json
@@ -24,7 +22,7 @@ from typing import Any
 
 from offleash.eval.verify.sandbox import confine
 from offleash.eval.verify.sandbox.limits import Limits, die_with_parent, kill_and_reap
-from offleash.eval.verify.sandbox.program_server import pack, read_frame
+from offleash.eval.verify.sandbox.program_server import describe, pack, read_frame
 
 MAX_FRAME = 64 << 20
 ORPHAN_CHECK_SECONDS = 2.0
@@ -40,13 +38,8 @@ def main() -> None:
         os.setsid()
         serve(control, settings, os.getppid())
         return
-    limits = Limits(
-        cpu_seconds=1 << 30,
-        memory_bytes=1 << 46,
-        processes=settings["workers"] + 4,
-        open_files=1024,
-        file_bytes=1 << 20,
-    )
+    processes = settings["workers"] + 4
+    limits = Limits(cpu_seconds=1 << 30, memory_bytes=1 << 46, processes=processes, open_files=1024, file_bytes=1 << 20)
     parent = os.getppid()
     try:
         pid = confine.spawn(
@@ -89,7 +82,7 @@ def serve(control: int, settings: dict[str, Any], parent: int | None = None) -> 
                 if parent is not None and os.getppid() != parent:
                     return
                 continue
-            message, fds = receive(channel)
+            message, fds, _, _ = socket.recv_fds(channel, 4096, 1)  # one request is under way at a time
             if not message:
                 return
             request = json.loads(message)
@@ -105,17 +98,6 @@ def serve(control: int, settings: dict[str, Any], parent: int | None = None) -> 
     finally:
         for pid in workers:
             end(pid)
-
-
-def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """One control line and the descriptors that came with it (one request is under way at a time)."""
-    size = array.array("i").itemsize
-    message, ancillary, _, _ = channel.recvmsg(4096, socket.CMSG_SPACE(4 * size))
-    fds = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) - len(data) % size])
-    return message, list(fds)
 
 
 def end(pid: int) -> None:
@@ -169,21 +151,9 @@ def run(target: Callable[[Any], Any], job: bytes) -> bytes:
     try:
         return pack({"number": request["number"], "ok": target(request["job"])}, MAX_FRAME)
     except BaseException as error:  # SystemExit and math-verify's TimeoutException are not Exceptions; report them all
-        memory = isinstance(error, MemoryError)
-        return pack({"number": request["number"], "error": describe(error), "memory": memory}, MAX_FRAME)
-
-
-def describe(error: BaseException) -> str:
-    """Type and message, when the message itself can be built."""
-    try:
-        return f"{type(error).__name__}: {error}"[:500]
-    except BaseException:  # a hostile __str__
-        return type(error).__name__
+        said, memory = ": ".join(describe(error)), isinstance(error, MemoryError)
+        return pack({"number": request["number"], "error": said, "memory": memory}, MAX_FRAME)
 
 
 def pack_line(value: Any) -> bytes:
     return json.dumps(value).encode() + b"\n"
-
-
-if __name__ == "__main__":
-    main()

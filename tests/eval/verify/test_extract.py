@@ -47,7 +47,6 @@ def test_a_block_opened_by_the_prompt() -> None:
 def test_a_short_text_after_thinking_is_the_answer_of_last_resort() -> None:
     assert extract("<think>x</think>\n 42 ", MATH_STEPS) == ("42", "after_think")
     assert extract("<think>x</think>" + "word " * 200, MATH_STEPS) == Found(None, "")
-    assert extract("<think>x</think>42", MATH_STEPS, after_think=False) == Found(None, "")
     assert extract("42", MATH_STEPS) == Found(None, "")
 
 

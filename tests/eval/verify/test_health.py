@@ -68,6 +68,10 @@ def test_good_golds_pass() -> None:
     assert bad_golds(task) == []
 
 
+def test_golds_are_judged_after_the_think_block_that_the_prompt_opens() -> None:
+    assert bad_golds(MathAnswers("thinking", problems("5"), thinking=True)) == []
+
+
 def test_bad_golds_are_listed() -> None:
     task = MathAnswers("bad", problems("5", "\\frac{1}{", "", "7"))
     found = bad_golds(task)

@@ -8,8 +8,8 @@ from offleash.eval.verify.math_answers.expressions import read
 from offleash.eval.verify.math_answers.formulas import Parser, TooLarge, Unreadable, variables
 
 UNREADABLE = ["", "1/2x", "f(x)", "1e5", "2 3", "x^y^z", "hello", "\\log x", "1/0", "x/(y-y)", "\\tan(\\pi/2)", "(1",
-    "1)", "5%", "π", "ﬁ",
-              "(-8)^{1/3}", "\\foo", "3_5", "()", "|", "x^", "\\frac{1}", "0^{-1}", "\\sin^{-1} x", "~", ".", "(.)"]  # fmt: skip
+    "1)", "5%", "π", "ﬁ", ".", "(.)",
+              "(-8)^{1/3}", "\\foo", "3_5", "()", "|", "x^", "\\frac{1}", "0^{-1}", "\\sin^{-1} x", "~"]  # fmt: skip
 TOO_LARGE = ["9^{9^9}", "9^{9^{9^9}}", "2^{2^{30}}", "10000000!", "\\binom{99999}{5}",
     "(" * 50 + "1" + ")" * 50, "1+" * 400 + "1", "7" * 500,
              "\\exp(\\exp(\\exp(9)))", "\\sin(10^{50})", "(x+1)^{9999999999}", "-" * 100 + "1"]  # fmt: skip

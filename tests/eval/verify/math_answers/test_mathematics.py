@@ -143,5 +143,5 @@ def test_caps_before_computer_algebra(text: str, reason: str | None) -> None:
 
 
 def test_lengths_must_match() -> None:
-    with pytest.raises(ValueError, match="2 golds for 1 answers"):
+    with pytest.raises(ValueError, match="shorter"):
         MathVerifier().judge(["1", "2"], ["1"])

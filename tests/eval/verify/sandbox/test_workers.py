@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -66,7 +67,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def pool(jobs: str) -> Iterator[WorkerPool]:
-    with WorkerPool(jobs, workers=2, job_seconds=FAST) as made:
+    with closing(WorkerPool(jobs, workers=2, job_seconds=FAST)) as made:
         yield made
 
 
@@ -130,16 +131,6 @@ def test_a_deadline_holds_inside_asyncio_and_the_loop_keeps_turning(pool: Worker
     assert turns > 5
 
 
-def test_the_outer_deadline_ends_what_is_running_and_what_waits(jobs: str) -> None:
-    with WorkerPool(jobs, workers=1, job_seconds=60) as pool:
-        pool.map([0])
-        started = time.monotonic()
-        outcomes = pool.map([1, "sleep", 2, 3], outer_seconds=2)
-        assert time.monotonic() - started < 20
-        assert [outcome.status for outcome in outcomes] == ["ok", "timeout", "timeout", "timeout"]
-        assert pool.map([4])[0].value == 4
-
-
 def test_threads_that_share_a_pool_get_their_own_results(pool: WorkerPool) -> None:
     results: dict[int, list[object]] = {}
 
@@ -155,7 +146,7 @@ def test_threads_that_share_a_pool_get_their_own_results(pool: WorkerPool) -> No
 
 
 def test_workers_are_replaced_after_their_share_of_jobs(jobs: str) -> None:
-    with WorkerPool(jobs, workers=1, recycle=3) as pool:
+    with closing(WorkerPool(jobs, workers=1, recycle=3)) as pool:
         pids = [outcome.value for outcome in pool.map(["pid"] * 9)]
     assert len(set(pids)) == 3
     assert pids[0] == pids[1] == pids[2] != pids[3]
@@ -173,7 +164,7 @@ def test_a_worker_sees_no_secret_and_starts_no_process(
 
 
 def test_a_job_cannot_answer_for_the_next_one(jobs: str) -> None:
-    with WorkerPool(jobs, workers=1) as pool:
+    with closing(WorkerPool(jobs, workers=1)) as pool:
         assert pool.map(["leave a reply"])[0].status in ("ok", "error")
         assert pool.map([5])[0].value == 5
 
@@ -286,9 +277,9 @@ def test_libraries_that_cannot_be_shown_to_a_sandbox_are_used_without_one_and_it
     if confine.unavailable() is not None:
         pytest.skip("no sandbox here")
     monkeypatch.setattr("offleash.eval.verify.sandbox.workers.readable_paths", lambda: ["/usr/share"])
-    with pytest.warns(RuntimeWarning, match="without a sandbox"), WorkerPool(jobs) as open_pool:
+    with pytest.warns(RuntimeWarning, match="without a sandbox"), closing(WorkerPool(jobs)) as open_pool:
         assert open_pool.map([5])[0].value == 5
-    with pytest.raises(VerifyError), WorkerPool(jobs, confined=True) as strict_pool:
+    with pytest.raises(VerifyError), closing(WorkerPool(jobs, confined=True)) as strict_pool:
         strict_pool.map([5])
 
 
@@ -303,7 +294,7 @@ def test_workers_do_not_run_the_callers_main_module(jobs: str, tmp_path: Path) -
     script.write_text(
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); print('main runs')\n"
         "from offleash.eval.verify.sandbox.workers import WorkerPool\n"
-        "with WorkerPool('pool_jobs:run') as pool: print(pool.map([5])[0].value)\n"
+        "pool = WorkerPool('pool_jobs:run'); print(pool.map([5])[0].value); pool.close()\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert done.stdout == "main runs\n5\n", done.stderr
