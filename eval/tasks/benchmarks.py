@@ -5,7 +5,7 @@ To add one, add an entry: `load_task` and `offleash tasks` read this table. Size
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from offleash.eval.tasks.loading import BOXED, Benchmark, Row
 
@@ -43,8 +43,8 @@ def scibench_scale(row: Row) -> tuple[str, str]:
     """(power of ten, unit): SciBench writes 2.0 x 10^8 J as 2.0 with the unit "$10^8$ J"."""
     unit = str(row["unit"] or "").strip()
     match = POWER.search(unit)
-    rest = unit if match is None else unit[match.end() :]
-    return ("" if match is None else match[1]), rest.replace("$", "").strip()
+    power, rest = (match[1], unit[match.end() :]) if match else ("", unit)
+    return power, rest.replace("$", "").strip()
 
 
 def scibench_gold(row: Row) -> str:
@@ -57,16 +57,14 @@ def scibench_instruction(row: Row) -> str:
     return f"Give the answer as a number{f' in the unit ${unit}$' if unit else ''}. {BOXED}"
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Whether a LiveBench question belongs to a release: of one of these tasks, out by then, not yet taken back."""
+def released(*tasks: str) -> Callable[[Row], bool]:
+    """Whether a LiveBench question is of one of these tasks, and of the release: out by then, not yet taken back."""
 
-    tasks: tuple[str, ...]
-    day: str = LIVEBENCH
-
-    def __call__(self, row: Row) -> bool:
+    def keep(row: Row) -> bool:
         out, removed = str(row["livebench_release_date"])[:10], str(row.get("livebench_removal_date") or "")[:10]
-        return row["task"] in self.tasks and out <= self.day and (not removed or removed > self.day)
+        return row["task"] in tasks and out <= LIVEBENCH and (not removed or removed > LIVEBENCH)
+
+    return keep
 
 
 def no_gold(row: Row) -> str:
@@ -97,15 +95,9 @@ def livecodebench_instruction(row: Row) -> str:
     return STARTER.replace("{code}", row["starter_code"]) if row["starter_code"] else STDIN
 
 
-@dataclass(frozen=True, slots=True)
-class Contests:
+def held_between(first: str, last: str) -> Callable[[Row], bool]:
     """Whether a problem's contest took place between two days, both included."""
-
-    first: str
-    last: str
-
-    def __call__(self, row: Row) -> bool:
-        return self.first <= str(row["contest_date"])[:10] <= self.last
+    return lambda row: first <= str(row["contest_date"])[:10] <= last
 
 
 def humaneval_tests(row: Row) -> dict[str, str]:
@@ -182,19 +174,19 @@ ENTRIES = (
         name="livebench-reasoning", source="livebench/reasoning", split="test", size=100, domain="non-math",
         kind="exact", question=first_turn, gold="ground_truth", id="question_id",
         columns=("turns", "task", "livebench_release_date"), meta=("task",),
-        keep=Release(("web_of_lies_v2", "spatial")), instruction="",
+        keep=released("web_of_lies_v2", "spatial"), instruction="",
         notes=f"{LIVEBENCH}; 8 answers are possible to web_of_lies_v2, few to spatial: guessable",
     ),
     Benchmark(
         name="livebench-language", source="livebench/language", split="test", size=50, domain="non-math", kind="exact",
         question=first_turn, gold="ground_truth", id="question_id", columns=("turns", "task", "livebench_release_date"),
-        meta=("task",), keep=Release(("typos",)), instruction="", notes=f"{LIVEBENCH}; typos only",
+        meta=("task",), keep=released("typos"), instruction="", notes=f"{LIVEBENCH}; typos only",
     ),
     Benchmark(
         name="livebench-coding", source="livebench/coding", split="test", size=128, domain="non-math", kind="code",
         question=first_turn, gold=no_gold, id="question_id",
         columns=("turns", "task", "livebench_release_date", "public_test_cases", "private_test_cases", "original_json"),
-        meta=("task", "question_title"), keep=Release(("LCB_generation", "coding_completion")), instruction="",
+        meta=("task", "question_title"), keep=released("LCB_generation", "coding_completion"), instruction="",
         tests=livebench_tests, notes=f"{LIVEBENCH}; programs run in a sandbox",
     ),
     *(
@@ -203,7 +195,7 @@ ENTRIES = (
             files=tuple(f"test{number}.jsonl" for number in files), domain="non-math", kind="code",
             question="question_content", gold=no_gold, id="question_id",
             columns=("starter_code", "contest_date", "public_test_cases", "private_test_cases", "metadata"),
-            meta=("question_title", "platform", "difficulty", "contest_date"), keep=Contests(first, last),
+            meta=("question_title", "platform", "difficulty", "contest_date"), keep=held_between(first, last),
             instruction=livecodebench_instruction, tests=livecodebench_tests,
             notes=f"contests of {first} to {last}: the paper's {size}; programs run in a sandbox",
         )

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Problem, Status, Verdict
+from offleash.eval.problem import Problem, Status
+from offleash.eval.tasks.answer_task import SlowTask
 from offleash.eval.verify.extract import Found, visible
 from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
@@ -80,7 +81,7 @@ class Tests:
         return Suite(tests=CHECK.format(cases=json.dumps(pairs)), entry=entry)
 
 
-class CodeAnswers:
+class CodeAnswers(SlowTask):
     """Problems with their tests by problem id. No process starts before the first program is judged."""
 
     def __init__(
@@ -93,11 +94,9 @@ class CodeAnswers:
         workers: int = 1,
         allow_unconfined: bool = False,
     ) -> None:
-        self.name, self.tests, self.thinking = name, dict(tests), thinking
-        self.problems: Sequence[Problem] = list(problems)
-        self.workers, self.allow_unconfined = workers, allow_unconfined
+        super().__init__(name, problems, thinking=thinking)
+        self.tests, self.workers, self.allow_unconfined = dict(tests), workers, allow_unconfined
         self.version = f"code-{VERDICTS}-{CPU_SECONDS}s-{'think' if thinking else 'plain'}"
-        self._passed: dict[tuple[str, str], tuple[Status, bool]] = {}
 
     @functools.cached_property
     def verifier(self) -> ProgramVerifier:
@@ -109,28 +108,26 @@ class CodeAnswers:
             allow_unconfined=self.allow_unconfined,
         )
 
-    def verify(
-        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
-    ) -> list[Verdict]:
-        cut = [False] * len(completions) if truncated is None else truncated
-        found = [program_in(completion, self.thinking) for completion in completions]
-        for problem in problems:
-            if problem.id not in self.tests:
-                raise ConfigError(f"problem {problem.id!r} is not in task {self.name!r}")
-        self._run({(p.id, one.answer) for p, one in zip(problems, found, strict=True) if one.answer is not None})
-        verdicts = []
-        for problem, one, was_cut in zip(problems, found, cut, strict=True):
-            if one.answer is None:
-                verdicts.append(Verdict(None, False, "truncated" if was_cut else "no_answer"))
-            else:
-                status, passed = self._passed[problem.id, one.answer]
-                verdicts.append(
-                    Verdict("correct" if passed else known_as(one.answer), passed, status, one.extracted_by)
-                )
-        return verdicts
+    def find(self, problem: Problem, completion: str) -> Found:
+        if problem.id not in self.tests:
+            raise ConfigError(f"problem {problem.id!r} is not in task {self.name!r}")
+        return program_in(completion, self.thinking)
 
-    def correct_answers(self, problem: Problem) -> None:
-        """None: one unit per problem, as the paper counts; any program that passes."""
+    def score(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], tuple[Status, bool]]:
+        done: dict[tuple[str, str], tuple[Status, bool]] = {}
+        for start in range(0, len(pairs), AT_ONCE * self.workers):
+            some = pairs[start : start + AT_ONCE * self.workers]
+            tests = [self.tests[problem_id] for problem_id, _ in some]
+            programs = [one.program(written) for one, (_, written) in zip(tests, some, strict=True)]
+            suites = [one.suite(program) for one, program in zip(tests, programs, strict=True)]
+            for pair, outcome in zip(some, self.verifier.judge(programs, suites), strict=True):
+                done[pair] = (outcome.status, outcome.status == "ok" and bool(outcome.value["passed"]))
+        return done
+
+    def answer_class(self, problem: Problem, answer: str, correct: bool) -> str:
+        """Of a program that failed, a hash of its text, ignoring trailing spaces."""
+        lines = "\n".join(line.rstrip() for line in answer.strip().split("\n"))
+        return "correct" if correct else f"#{hashlib.sha256(lines.encode(errors='replace')).hexdigest()[:16]}"
 
     def quick_faults(self) -> list[tuple[str, str]]:
         """Problems whose tests cannot be read, except for private cases. Nothing is run."""
@@ -157,18 +154,6 @@ class CodeAnswers:
                 faults.append((problem.id, f"its tests cannot be read: {type(error).__name__}: {error}"[:200]))
         return faults
 
-    def _run(self, pairs: set[tuple[str, str]]) -> None:
-        """Judge what was not judged before. Failures of the verifier are not kept: the next call tries again."""
-        self._passed = {pair: done for pair, done in self._passed.items() if done[0] == "ok"}
-        todo = sorted(pair for pair in pairs if pair not in self._passed)
-        for start in range(0, len(todo), AT_ONCE * self.workers):
-            some = todo[start : start + AT_ONCE * self.workers]
-            tests = [self.tests[problem_id] for problem_id, _ in some]
-            programs = [one.program(written) for one, (_, written) in zip(tests, some, strict=True)]
-            suites = [one.suite(program) for one, program in zip(tests, programs, strict=True)]
-            for pair, outcome in zip(some, self.verifier.judge(programs, suites), strict=True):
-                self._passed[pair] = (outcome.status, outcome.status == "ok" and bool(outcome.value["passed"]))
-
 
 def program_in(completion: str, opened: bool = False) -> Found:
     """The program in a reply."""
@@ -178,12 +163,6 @@ def program_in(completion: str, opened: bool = False) -> Found:
     if blocks := FENCED.findall(text):
         return Found(blocks[-1], "fence")
     return Found(text, "bare") if "```" not in text and CODE.search(text) else Found(None, "")
-
-
-def known_as(program: str) -> str:
-    """The class of a program that failed: a hash of its text, ignoring trailing spaces."""
-    lines = "\n".join(line.rstrip() for line in program.strip().split("\n"))
-    return f"#{hashlib.sha256(lines.encode(errors='replace')).hexdigest()[:16]}"
 
 
 class _TextOnly(pickle.Unpickler):

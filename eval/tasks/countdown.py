@@ -14,6 +14,8 @@ more than `MAX_CHARS` characters, `MAX_DIGITS` digits and `MAX_DEPTH` open paren
 """
 
 import hashlib
+import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -58,6 +60,7 @@ Node = int | Sum | Product
 class Expression:
     """A well-formed expression: its answer class, its value and the numbers it uses, smallest first."""
 
+    node: Node
     answer: str
     value: int
     numbers: tuple[int, ...]
@@ -74,9 +77,7 @@ def _sum(terms: Sequence[tuple[int, Node]]) -> Node:
 
 
 def _product(factors: Sequence[Node]) -> Node:
-    flat: list[Node] = []
-    for node in factors:
-        flat.extend(node.factors if isinstance(node, Product) else (node,))
+    flat = [part for node in factors for part in (node.factors if isinstance(node, Product) else (node,))]
     return flat[0] if len(flat) == 1 else Product(tuple(flat))
 
 
@@ -97,10 +98,7 @@ def _value(node: Node) -> int:
         return node
     if isinstance(node, Sum):
         return sum(sign * _value(term) for sign, term in node.terms)
-    result = 1
-    for factor in node.factors:
-        result *= _value(factor)
-    return result
+    return math.prod(_value(factor) for factor in node.factors)
 
 
 def _leaves(node: Node) -> Iterator[int]:
@@ -151,9 +149,7 @@ class _Parser:
     def atom(self) -> Node:
         if self.take("("):
             return self.parenthesised()
-        if self.at == len(self.tokens):
-            raise _Unparsable
-        text = self.tokens[self.at]
+        text = self.tokens[self.at] if self.at < len(self.tokens) else ""
         if not text.isdecimal() or len(text) > MAX_DIGITS or (text[0] == "0" and text != "0"):
             raise _Unparsable
         self.at += 1
@@ -171,32 +167,19 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[str]:
-    tokens: list[str] = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise _Unparsable
-        if not match[0].isspace():
-            tokens.append(match[0])
-        at = match.end()
-    return tokens
-
-
-def _parse_node(text: str) -> Node | None:
-    stripped = text.strip(_WHITESPACE)
-    if len(stripped) > MAX_CHARS:
-        return None
-    try:
-        return _Parser(_tokens(stripped)).whole()
-    except _Unparsable:
-        return None
+    tokens = _TOKEN.findall(text)
+    if "".join(tokens) != text:  # there are other characters between them
+        raise _Unparsable
+    return [token for token in tokens if not token.isspace()]
 
 
 @lru_cache(maxsize=1 << 16)
 def _parse_short(text: str) -> Expression | None:
-    node = _parse_node(text)
-    return None if node is None else Expression(_render(node), _value(node), tuple(sorted(_leaves(node))))
+    try:
+        node = _Parser(_tokens(text)).whole()
+    except _Unparsable:
+        return None
+    return Expression(node, _render(node), _value(node), tuple(sorted(_leaves(node))))
 
 
 def parse(text: str) -> Expression | None:
@@ -205,25 +188,13 @@ def parse(text: str) -> Expression | None:
     return _parse_short(stripped) if len(stripped) <= MAX_CHARS else None
 
 
-def canonical(text: str) -> str | None:
-    """The answer class of a text; None if it is not an expression."""
-    expression = parse(text)
-    return expression.answer if expression else None
+_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
-_OPERATORS = "+-*"
-
-
-def _apply(operator: str, left: int, right: int) -> int:
-    if operator == "*":
-        return left * right
-    return left + right if operator == "+" else left - right
-
-
-def _combine(operator: str, left: Node, right: Node) -> Node:
-    if operator == "*":
+def _combine(sign: str, left: Node, right: Node) -> Node:
+    if sign == "*":
         return _product((left, right))
-    return _sum(((1, left), (1 if operator == "+" else -1, right)))
+    return _sum(((1, left), (1 if sign == "+" else -1, right)))
 
 
 @lru_cache(maxsize=4096)
@@ -245,8 +216,8 @@ def _nodes(numbers: tuple[int, ...]) -> tuple[tuple[Node, int], ...]:
         return ((numbers[0], numbers[0]),)
     found: dict[Node, int] = {}
     for left, right in _halves(numbers):
-        for (a, value_a), (b, value_b), operator in product(_nodes(left), _nodes(right), _OPERATORS):
-            found[_combine(operator, a, b)] = _apply(operator, value_a, value_b)
+        for (a, value_a), (b, value_b), sign in product(_nodes(left), _nodes(right), _OPERATORS):
+            found[_combine(sign, a, b)] = _OPERATORS[sign](value_a, value_b)
     return tuple(found.items())
 
 
@@ -255,9 +226,9 @@ def _correct(numbers: tuple[int, ...], target: int) -> tuple[str, ...]:
     """Every answer class of the sorted numbers with that value. Only the winners of the last step are built."""
     found: set[str] = set()
     for left, right in _halves(numbers):
-        for (a, value_a), (b, value_b), operator in product(_nodes(left), _nodes(right), _OPERATORS):
-            if _apply(operator, value_a, value_b) == target:
-                found.add(_render(_combine(operator, a, b)))
+        for (a, value_a), (b, value_b), sign in product(_nodes(left), _nodes(right), _OPERATORS):
+            if _OPERATORS[sign](value_a, value_b) == target:
+                found.add(_render(_combine(sign, a, b)))
     return tuple(sorted(found))
 
 
@@ -314,11 +285,11 @@ def _problem(numbers: Sequence[int], target: int) -> Problem:
 
 def _random_value(numbers: Sequence[int], rng: np.random.Generator) -> int:
     """The value of a random expression: two of the numbers are joined by an operator until one is left."""
-    hand = list(numbers)
+    hand, operators = list(numbers), list(_OPERATORS.values())
     while len(hand) > 1:
         left = hand.pop(int(rng.integers(len(hand))))
         right = hand.pop(int(rng.integers(len(hand))))
-        hand.append(_apply(_OPERATORS[int(rng.integers(len(_OPERATORS)))], left, right))
+        hand.append(operators[int(rng.integers(len(operators)))](left, right))
     return hand[0]
 
 
@@ -367,9 +338,10 @@ class Countdown:
     ) -> None:
         if split not in SPLITS:
             raise ConfigError(f"countdown has no split {split!r}; choose one of {', '.join(SPLITS)}")
-        lowest = {"n": (n, 1), "seed": (seed, 0), "numbers": (numbers, 2)}
-        for name, (value, low) in (lowest | {"max_number": (max_number, 1), "max_target": (max_target, 1)}).items():
+        for name, value, low in (("n", n, 1), ("seed", seed, 0), ("numbers", numbers, 2)):
             _at_least(name, value, low)
+        for name, value in (("max_number", max_number), ("max_target", max_target)):
+            _at_least(name, value, 1)
         if numbers > MAX_NUMBERS:
             raise ConfigError(f"countdown: numbers must be at most {MAX_NUMBERS}, got {numbers}: too many to enumerate")
         self.split = split
@@ -398,10 +370,10 @@ class Countdown:
         The probability of a class under a model is the sum over its spellings, short only of what the model gives
         to spaces and to doubly redundant parentheses.
         """
-        node = _parse_node(answer)
-        if node is None:
+        expression = parse(answer)
+        if expression is None:
             raise ConfigError(f"countdown: {answer[:40]!r} is not an expression, so it has no spellings")
-        bare = _spell(node)
+        bare = _spell(expression.node)
         return tuple(sorted(bare + [f"({text})" for text in bare]))
 
 

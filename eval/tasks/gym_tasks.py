@@ -8,14 +8,15 @@ import base64
 import hashlib
 import json
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Problem, Status, Verdict
+from offleash.eval.problem import Problem, Status
+from offleash.eval.tasks.answer_task import SlowTask
 from offleash.eval.tasks.gym_answers import GUARDS, refused, spelled
-from offleash.eval.verify.extract import TAGGED_STEPS, extract
+from offleash.eval.verify.extract import TAGGED_STEPS, Found, extract
 from offleash.eval.verify.sandbox.workers import WorkerPool
 
 CORRECT = 0.99
@@ -46,7 +47,7 @@ GUESSABLE = {
 STATED_ELSEWHERE = ("possible_answer", "example_answer", "example_correct_answer")  # golds of tasks with many answers
 
 
-class Gym:
+class Gym(SlowTask):
     """`size` problems of the reasoning-gym task `dataset`, generated from `seed`; `config` is the generator's own."""
 
     def __init__(
@@ -63,43 +64,25 @@ class Gym:
     ) -> None:
         if dataset in UNSUPPORTED:
             raise ConfigError(f"reasoning-gym task {dataset!r} is not supported: {UNSUPPORTED[dataset]}")
-        self.dataset, self.config, self.thinking = dataset, json.dumps(dict(config or {}), sort_keys=True), thinking
-        self.name = f"gym/{dataset}"
+        self.dataset, self.config = dataset, json.dumps(dict(config or {}), sort_keys=True)
+        entries = generate(dataset, size, seed, self.config)
+        problems = [problem_of(dataset, seed, index, entry, instruction) for index, entry in enumerate(entries)]
+        super().__init__(f"gym/{dataset}", problems, thinking=thinking)
         self.version = f"gym-{VERDICTS}-{version('reasoning-gym')}-{'think' if thinking else 'plain'}"
         guesses = GUESSABLE.get(dataset)
         self.note = f"only about {guesses} answers are possible: pass@k rises by guessing" if guesses else ""
-        entries = generate(dataset, size, seed, self.config)
-        self.problems: Sequence[Problem] = [
-            problem_of(dataset, seed, index, entry, instruction) for index, entry in enumerate(entries)
-        ]
         self._entries = {
             problem.id: base64.b64encode(pickle.dumps(entry)).decode()
-            for problem, entry in zip(self.problems, entries, strict=True)
+            for problem, entry in zip(problems, entries, strict=True)
         }
         self.pool = WorkerPool("offleash.eval.tasks.gym_scoring:score", workers=workers, job_seconds=job_seconds)
         self._threshold = 1.0 if dataset in PROPORTIONAL else CORRECT
         self._guard = GUARDS.get(dataset, lambda answer, gold: True)
-        self._golds = {problem.id: problem.gold for problem in self.problems}
-        self._scores: dict[tuple[str, str], tuple[Status, bool]] = {}
+        self._golds = {problem.id: problem.gold for problem in problems}
 
-    def verify(
-        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
-    ) -> list[Verdict]:
-        cut = [False] * len(completions) if truncated is None else truncated
-        found = [extract(completion, TAGGED_STEPS, opened=self.thinking) for completion in completions]
-        answers = [None if one.answer is None else spelled(self.dataset, one.answer) for one in found]
-        self._score({(p.id, a) for p, a in zip(problems, answers, strict=True) if a is not None})
-        verdicts = []
-        for problem, answer, one, was_cut in zip(problems, answers, found, cut, strict=True):
-            if answer is None:
-                verdicts.append(Verdict(None, False, "truncated" if was_cut else "no_answer"))
-            else:
-                status, correct = self._scores[problem.id, answer]
-                verdicts.append(Verdict(self._class(problem, answer, correct), correct, status, one.extracted_by))
-        return verdicts
-
-    def correct_answers(self, problem: Problem) -> None:
-        """None: one unit per problem, as the paper counts; any answer the scorer accepts."""
+    def find(self, problem: Problem, completion: str) -> Found:
+        found = extract(completion, TAGGED_STEPS, opened=self.thinking)
+        return found if found.answer is None else Found(spelled(self.dataset, found.answer), found.extracted_by)
 
     def gold_completion(self, problem: Problem) -> str | None:
         return f"<answer>{problem.gold}</answer>" if problem.gold else None
@@ -107,25 +90,22 @@ class Gym:
     def close(self) -> None:
         self.pool.close()
 
-    def _score(self, pairs: set[tuple[str, str]]) -> None:
-        """Score what was not scored before. Failures are not kept: the next call tries again."""
-        self._scores = {pair: done for pair, done in self._scores.items() if done[0] == "ok"}
-        todo = sorted(pair for pair in pairs if pair not in self._scores)
-        for pair in todo:
-            if pair[0] not in self._entries:
-                raise ConfigError(f"problem {pair[0]!r} is not in task {self.name!r} with this seed and size")
-        scored = [pair for pair in todo if refused(self.dataset, pair[1]) is None]
-        self._scores.update(dict.fromkeys(set(todo) - set(scored), ("ok", False)))
+    def score(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], tuple[Status, bool]]:
+        for problem_id, _ in pairs:
+            if problem_id not in self._entries:
+                raise ConfigError(f"problem {problem_id!r} is not in task {self.name!r} with this seed and size")
+        done: dict[tuple[str, str], tuple[Status, bool]] = dict.fromkeys(pairs, ("ok", False))
+        scored = [pair for pair in pairs if refused(self.dataset, pair[1]) is None]
         jobs = [
             {"dataset": self.dataset, "config": self.config, "entry": self._entries[problem_id], "answer": answer}
             for problem_id, answer in scored
         ]
         for pair, outcome in zip(scored, self.pool.map(jobs), strict=True):
             full = outcome.status == "ok" and outcome.value >= self._threshold
-            self._scores[pair] = (outcome.status, full and self._guard(pair[1], self._golds[pair[0]]))
+            done[pair] = (outcome.status, full and self._guard(pair[1], self._golds[pair[0]]))
+        return done
 
-    @staticmethod
-    def _class(problem: Problem, answer: str, correct: bool) -> str:
+    def answer_class(self, problem: Problem, answer: str, correct: bool) -> str:
         if correct:
             return problem.gold or "correct"
         shown = " ".join(answer.split())

@@ -11,14 +11,15 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, first_line
 from offleash.eval.problem import Problem, Task
 
 Row = Mapping[str, Any]
@@ -94,16 +95,11 @@ class Benchmark:
         pairs = choose(pairs, self.name, ids, limit, self.sample if sample is None else sample, seed)
         if not pairs:
             raise ConfigError(f"task {self.name!r}: {where} has no problems of it")
+        run = {"workers": workers, "allow_unconfined": allow_unconfined}
+        judge = (judge_url, judge_model, Path(judge_cache))
+        return checked(partial(self.task_of, thinking=thinking, run=run, judge=judge), pairs, golds)
 
-        def make(chosen: Pairs) -> Task:
-            judge = {"url": judge_url, "model": judge_model, "cache": judge_cache}
-            return self.task_of(chosen, thinking, workers, allow_unconfined, judge)
-
-        return checked(make, pairs, golds)
-
-    def task_of(
-        self, pairs: Pairs, thinking: bool, workers: int, allow_unconfined: bool, judge: Mapping[str, str | Path]
-    ) -> Task:
+    def task_of(self, pairs: Pairs, *, thinking: bool, run: dict[str, Any], judge: tuple[str, str, Path]) -> Task:
         """The problems with the verifier of their kind. Verifiers are imported here: the table does not need them."""
         from offleash.eval.tasks.code_tasks import CodeAnswers, Tests
         from offleash.eval.tasks.math_tasks import NUMBER_STEPS, MathAnswers
@@ -114,13 +110,11 @@ class Benchmark:
         if self.kind == "code":
             assert self.tests is not None, f"{name} is code without tests"
             tests = {problem.id: Tests(**self.tests(row)) for problem, row in pairs}
-            return CodeAnswers(
-                name, problems, tests, thinking=thinking, workers=workers, allow_unconfined=allow_unconfined
-            )
+            return CodeAnswers(name, problems, tests, thinking=thinking, **run)
         if self.kind == "exact":
             return TextAnswers(name, problems, thinking=thinking)
         if self.kind == "judge":
-            return JudgedAnswers(name, problems, judge_of(judge), thinking=thinking)
+            return JudgedAnswers(name, problems, judge_of(*judge), thinking=thinking)
         steps = NUMBER_STEPS if self.last_number else MATH_STEPS
         return MathAnswers(name, problems, steps=steps, thinking=thinking, tolerance=self.tolerance)
 
@@ -133,10 +127,10 @@ class Benchmark:
                 self.check_columns(row, f"row {number} of {where}")
                 if self.keep is not None and not self.keep(row):
                     continue
-            problem = self.plain_problem(row) if plain else self.problem(row)
+            problem = self.problem(row, plain)
             seen[problem.id] += 1
             if seen[problem.id] > 1:
-                problem = Problem(f"{problem.id}-{seen[problem.id]}", problem.prompt, problem.gold, problem.meta)
+                problem = replace(problem, id=f"{problem.id}-{seen[problem.id]}")
             yield problem, row
 
     @property
@@ -157,25 +151,20 @@ class Benchmark:
         usable = self.kind in ("math", "judge") and all(row.get(column) is not None for column in PLAIN)
         return usable and not all(column in row for column in self.needed)
 
-    def plain_problem(self, row: Row) -> Problem:
-        question, gold = str(row["problem"]), str(row["answer"])
-        problem_id = str(row["id"]) if row.get("id") is not None else content_id(self.name, question, gold)
-        return Problem(problem_id, self.messages(question, row), gold, self.meta_of(row, question))
-
-    def problem(self, row: Row) -> Problem:
-        question, gold = text_of(self.question, row), text_of(self.gold, row)
-        known = self.id and row[self.id] is not None
-        problem_id = f"{self.name}/{row[self.id]}" if known else content_id(self.name, question, gold)
+    def problem(self, row: Row, plain: bool) -> Problem:
+        question, gold = (text_of(field, row) for field in (PLAIN if plain else (self.question, self.gold)))
+        column, prefix = ("id", "") if plain else (self.id, f"{self.name}/")
+        known = bool(column) and row.get(column) is not None
+        problem_id = f"{prefix}{row[column]}" if known else content_id(self.name, question, gold)
         return Problem(problem_id, self.messages(question, row), gold, self.meta_of(row, question))
 
     def messages(self, question: str, row: Row) -> list[dict[str, Any]]:
         instruction = self.instruction if isinstance(self.instruction, str) else self.instruction(row)
         text = f"{question}\n\n{instruction}" if instruction else question
-        picture = row.get(self.image) if self.image else None
-        if picture is None:
-            return [{"role": "user", "content": text}]
-        parts = [{"type": "image_url", "image_url": {"url": data_url(picture)}}, {"type": "text", "text": text}]
-        return [{"role": "user", "content": parts}]
+        content: Any = text
+        if self.image and (picture := row.get(self.image)) is not None:
+            content = [{"type": "image_url", "image_url": {"url": data_url(picture)}}, {"type": "text", "text": text}]
+        return [{"role": "user", "content": content}]
 
     def meta_of(self, row: Row, question: str) -> dict[str, Any]:
         kept = {column: jsonable(row[column]) for column in self.meta if is_known(row.get(column))}
@@ -208,12 +197,7 @@ def checked(make: Callable[[Pairs], Task], pairs: Pairs, golds: str) -> Task:
 
 
 def choose(
-    pairs: Pairs,
-    name: str,
-    ids: Sequence[str] | str | None,
-    limit: int | None,
-    sample: int,
-    seed: int,
+    pairs: Pairs, name: str, ids: Sequence[str] | str | None, limit: int | None, sample: int = 0, seed: int = 0
 ) -> Pairs:
     """The first `limit` of the named problems, or of a uniform sample, in the dataset's order.
 
@@ -284,9 +268,8 @@ def hub_rows(benchmark: Benchmark, split: str) -> Iterator[Row]:
         else:
             data = datasets.load_dataset(benchmark.source, benchmark.config, split=split)
     except (OSError, ValueError, RuntimeError, httpx.HTTPError, datasets.exceptions.DatasetsError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(
-            f"task {benchmark.name!r}: cannot load {benchmark.source}, split {split!r} ({reason}). "
+            f"task {benchmark.name!r}: cannot load {benchmark.source}, split {split!r} ({first_line(error)}). "
             "Without access to the hub, give a file of the same schema: path=FILE"
         ) from error
     for column, feature in data.features.items():
@@ -297,16 +280,15 @@ def hub_rows(benchmark: Benchmark, split: str) -> Iterator[Row]:
 
 def local_rows(path: Path, split: str | None) -> Iterator[Row]:
     """Rows of a file, or of the files of a folder whose name starts with the split's."""
+    files = [path]
     if path.is_dir():
-        found = sorted(file for file in path.rglob(f"{split or ''}*") if file.suffix in FORMATS)
-        if not found:
+        files = sorted(file for file in path.rglob(f"{split or ''}*") if file.suffix in FORMATS)
+        if not files:
             raise ConfigError(f"{path} has no {split or ''}*{' or '.join(FORMATS)} file")
-        for file in found:
-            yield from read_rows(file)
-        return
-    if split is not None:
+    elif split is not None:
         raise ConfigError(f"{path} is one file, which has no split {split!r}: leave split out, or give its folder")
-    yield from read_rows(path)
+    for file in files:
+        yield from read_rows(file)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -315,7 +297,9 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise ConfigError(f"{path}: a file of problems must end in {', '.join(FORMATS)}")
     try:
         if path.suffix == ".parquet":
-            yield from parquet_rows(path)
+            with pq.ParquetFile(path) as table:
+                for batch in table.iter_batches(256):
+                    yield from batch.to_pylist()
         elif path.suffix == ".csv":
             with path.open(encoding="utf-8", newline="") as file:
                 yield from csv.DictReader(file)
@@ -328,12 +312,6 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                         yield from as_rows([json_line(line, f"{path}, line {number}")], path)
     except (OSError, UnicodeDecodeError, pa.ArrowException, json.JSONDecodeError, csv.Error) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(256):
-            yield from batch.to_pylist()
 
 
 def json_line(line: str, where: str) -> Any:

@@ -12,9 +12,10 @@ from importlib.metadata import version
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
+from offleash.eval.tasks.answer_task import Answered, AnswerTask
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract, final_phrase, last_number
 from offleash.eval.verify.math_answers.answers import answer_class, compare
-from offleash.eval.verify.math_answers.mathematics import Judgement, MathVerifier
+from offleash.eval.verify.math_answers.mathematics import MathVerifier
 from offleash.eval.verify.math_answers.normalize import normalize, unwrap_text
 from offleash.eval.verify.math_answers.shapes import understand
 
@@ -23,12 +24,8 @@ LETTERS = "ABCDEFGHIJ"
 VERDICTS, VALUES = "1", "1"  # bump with every change that could change a verdict
 
 
-class MathAnswers:
-    """A task made of problems whose prompts are ready.
-
-    `steps` is the extraction cascade: boxes and answer tags by default, `NUMBER_STEPS` for tasks such as GSM8K whose
-    models answer in prose. `thinking` says that the chat template opens a think block itself.
-    """
+class MathAnswers(AnswerTask):
+    """`steps` is the extraction cascade: boxes and answer tags, `NUMBER_STEPS` for tasks answered in prose (GSM8K)."""
 
     def __init__(
         self,
@@ -40,32 +37,27 @@ class MathAnswers:
         tolerance: float = 0.0,
         verifier: MathVerifier | None = None,
     ) -> None:
-        self.name = name
-        self.problems: Sequence[Problem] = list(problems)
+        super().__init__(name, problems, thinking=thinking)
         ids = [problem.id for problem in problems]
         if len(set(ids)) < len(ids):
             raise ConfigError(f"task {name!r} has duplicated problem ids, such as {max(ids, key=ids.count)!r}")
-        self.steps, self.thinking, self.tolerance = tuple(steps), thinking, Fraction(str(tolerance))
+        self.steps, self.tolerance = tuple(steps), Fraction(str(tolerance))
         self.verifier = verifier or MathVerifier()
         cascade = ",".join(step for step, _ in self.steps)
         extraction, values = _short_hash(f"{cascade}|{thinking}"), _short_hash(f"{VALUES}|{tolerance}")
         self.version = f"math-{VERDICTS}-{version('math-verify')}-{extraction}-value-{values}"
 
-    def verify(
-        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
-    ) -> list[Verdict]:
-        cut = [False] * len(completions) if truncated is None else truncated
-        found = [extract(completion, self.steps, opened=self.thinking) for completion in completions]
-        found = [canonical(problem, one) for problem, one in zip(problems, found, strict=True)]
-        answered = [index for index, one in enumerate(found) if one.answer is not None]
-        judged = self.verifier.judge(
-            [problems[index].gold for index in answered], [found[index].answer or "" for index in answered]
-        )
-        judgements = dict(zip(answered, judged, strict=True))
-        verdicts = [_verdict(one, judgements.get(index), bool(cut[index])) for index, one in enumerate(found)]
-        if not self.tolerance:
-            return verdicts
-        return [self._near(*one) for one in zip(problems, found, verdicts, strict=True)]
+    def find(self, problem: Problem, completion: str) -> Found:
+        return canonical(problem, extract(completion, self.steps, opened=self.thinking))
+
+    def judge_answers(self, answered: Answered) -> list[Verdict]:
+        judged = self.verifier.judge([problem.gold for problem, _ in answered], [answer for _, answer in answered])
+        return [
+            Verdict(answer_class(problem.gold), True, "ok")
+            if not one.correct and self._is_near(problem.gold, answer)
+            else Verdict(one.answer, one.correct, one.status)
+            for (problem, answer), one in zip(answered, judged, strict=True)
+        ]
 
     def correct_answers(self, problem: Problem) -> tuple[str, ...]:
         return (answer_class(problem.gold),)
@@ -81,20 +73,9 @@ class MathAnswers:
     def gold_completion(self, problem: Problem) -> str:
         return f"\\boxed{{{problem.gold}}}"
 
-    def _near(self, problem: Problem, found: Found, verdict: Verdict) -> Verdict:
-        """The verdict, made correct if the answer is a number within the tolerance."""
-        if verdict.correct or found.answer is None:
-            return verdict
-        gold, answer = value_of(problem.gold), value_of(found.answer)
-        if gold is None or answer is None or abs(answer - gold) > self.tolerance * abs(gold):
-            return verdict
-        return Verdict(answer_class(problem.gold), True, "ok", found.extracted_by)
-
-
-def _verdict(found: Found, judgement: Judgement | None, truncated: bool) -> Verdict:
-    if judgement is None:
-        return Verdict(None, False, "truncated" if truncated else "no_answer")
-    return Verdict(judgement.answer, judgement.correct, judgement.status, found.extracted_by)
+    def _is_near(self, gold: str, answer: str) -> bool:
+        wanted, given = (value_of(gold), value_of(answer)) if self.tolerance else (None, None)
+        return wanted is not None and given is not None and abs(given - wanted) <= self.tolerance * abs(wanted)
 
 
 def _short_hash(text: str) -> str:

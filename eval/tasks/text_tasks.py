@@ -6,22 +6,14 @@ if any candidate is. The rules follow LiveBench's scorers; think blocks are left
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Problem, Verdict
-from offleash.eval.verify.extract import (
-    Found,
-    Step,
-    extract,
-    final_phrase,
-    last_answer_tag,
-    last_boxed,
-    rest,
-    visible,
-)
+from offleash.eval.problem import Problem, Status, Verdict
+from offleash.eval.tasks.answer_task import Answered, AnswerTask
+from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract, final_phrase, last_boxed, rest, visible
 from offleash.eval.verify.judge import PROMPT, Grade, Judge
 
 VERDICTS = "1"  # bump with every change that could change a verdict
@@ -88,25 +80,30 @@ RULES: dict[str, Rule] = {
 }
 
 
-class TextAnswers:
+class TextAnswers(AnswerTask):
     """Problems whose metadata names their rule under `task`."""
 
     def __init__(self, name: str, problems: Sequence[Problem], *, thinking: bool = False) -> None:
         unknown = sorted({str(problem.meta.get("task")) for problem in problems} - RULES.keys())
         if unknown:
             raise ConfigError(f"task {name!r}: no rule for {', '.join(unknown)}; there are {', '.join(RULES)}")
-        self.name, self.thinking = name, thinking
-        self.problems: Sequence[Problem] = list(problems)
+        super().__init__(name, problems, thinking=thinking)
         self.version = f"text-{VERDICTS}-{'think' if thinking else 'plain'}"
 
-    def verify(
-        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
-    ) -> list[Verdict]:
-        cut = [False] * len(completions) if truncated is None else truncated
-        return [self._judge(*one) for one in zip(problems, completions, cut, strict=True)]
+    def find(self, problem: Problem, completion: str) -> Found:
+        """All that a rule looks at, if it finds a candidate there."""
+        text, _ = visible(completion, self.thinking)
+        tail, task = (text or "")[-MAX_TEXT:], problem.meta["task"]
+        return Found(tail, task) if RULES[task].candidates(tail) else Found(None, "")
 
-    def correct_answers(self, problem: Problem) -> None:
-        """None: one unit per problem; any reply its rule accepts."""
+    def judge_answers(self, answered: Answered) -> list[Verdict]:
+        verdicts = []
+        for problem, text in answered:
+            rule = RULES[problem.meta["task"]]
+            candidates = rule.candidates(text)
+            correct = any(rule.same(problem.gold, candidate) for candidate in candidates)
+            verdicts.append(Verdict(class_of(problem.gold, candidates[0], correct), correct, "ok"))
+        return verdicts
 
     def gold_faults(self) -> list[tuple[str, str]]:
         return [(problem.id, "gold is empty") for problem in self.problems if not problem.gold.strip()]
@@ -114,63 +111,41 @@ class TextAnswers:
     def gold_completion(self, problem: Problem) -> str:
         return RULES[problem.meta["task"]].shown.format(gold=problem.gold)
 
-    def _judge(self, problem: Problem, completion: str, cut: bool) -> Verdict:
-        rule = RULES[problem.meta["task"]]
-        text, _ = visible(completion, self.thinking)
-        candidates = rule.candidates(text[-MAX_TEXT:]) if text else []
-        if not candidates:
-            return Verdict(None, False, "truncated" if cut else "no_answer")
-        correct = any(rule.same(problem.gold, candidate) for candidate in candidates)
-        return Verdict(class_of(problem.gold, candidates[0], correct), correct, "ok", problem.meta["task"])
+
+ANSWER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("whole", rest))
 
 
-ANSWER_STEPS: tuple[Step, ...] = (
-    ("boxed", last_boxed),
-    ("answer_tag", last_answer_tag),
-    ("phrase", final_phrase),
-    ("whole", rest),
-)
-
-
-def judge_of(judge: Mapping[str, str | Path]) -> Judge | None:
+def judge_of(url: str, model: str, cache: Path) -> Judge | None:
     """None without a url: the problems can be sampled, and judged later."""
-    if not judge["url"]:
-        return None
-    if not judge["model"]:
+    if url and not model:
         raise ConfigError("judge_url needs judge_model, the model's name on that server")
-    return Judge(str(judge["url"]), str(judge["model"]), Path(judge["cache"]))
+    return Judge(url, model, cache) if url else None
 
 
-class JudgedAnswers:
+class JudgedAnswers(AnswerTask):
     """Short factual answers, graded by a language model unless they equal the gold exactly.
 
     Without a judge the problems can be sampled but not verified.
     """
 
     def __init__(self, name: str, problems: Sequence[Problem], judge: Judge | None, *, thinking: bool = False) -> None:
-        self.name, self.judge, self.thinking = name, judge, thinking
-        self.problems: Sequence[Problem] = list(problems)
+        super().__init__(name, problems, thinking=thinking)
+        self.judge = judge
         by = f"{judge.model}-{digest(judge.prompt)[:8]}" if judge is not None else f"nobody-{digest(PROMPT)[:8]}"
         self.version = f"judged-{VERDICTS}-{'think' if thinking else 'plain'}-{by}"
 
-    def verify(
-        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
-    ) -> list[Verdict]:
-        cut = [False] * len(completions) if truncated is None else truncated
-        found = [extract(completion, ANSWER_STEPS, opened=self.thinking) for completion in completions]
-        asked = [
-            index
-            for index, (problem, one) in enumerate(zip(problems, found, strict=True))
-            if one.answer is not None and words(one.answer) != words(problem.gold)
-        ]
-        grades = dict(zip(asked, self._ask(problems, found, asked), strict=True))
-        return [
-            judged(problem, one, grades.get(index), bool(cut[index]))
-            for index, (problem, one) in enumerate(zip(problems, found, strict=True))
-        ]
+    def find(self, problem: Problem, completion: str) -> Found:
+        return extract(completion, ANSWER_STEPS, opened=self.thinking)
 
-    def correct_answers(self, problem: Problem) -> None:
-        """None: one unit per problem; any answer the judge accepts."""
+    def judge_answers(self, answered: Answered) -> list[Verdict]:
+        is_gold = [words(answer) == words(problem.gold) for problem, answer in answered]
+        grades = iter(self._ask([pair for pair, known in zip(answered, is_gold, strict=True) if not known]))
+        verdicts = []
+        for (problem, answer), known in zip(answered, is_gold, strict=True):
+            grade = Grade("A") if known else next(grades)
+            status: Status = "error" if grade.letter is None else "ok"
+            verdicts.append(Verdict(class_of(problem.gold, answer, grade.correct), grade.correct, status))
+        return verdicts
 
     def gold_faults(self) -> list[tuple[str, str]]:
         return [(problem.id, "gold is empty") for problem in self.problems if not words(problem.gold)]
@@ -182,7 +157,7 @@ class JudgedAnswers:
         if self.judge is not None:
             self.judge.close()
 
-    def _ask(self, problems: Sequence[Problem], found: Sequence[Found], asked: Sequence[int]) -> list[Grade]:
+    def _ask(self, asked: Answered) -> list[Grade]:
         if not asked:
             return []
         if self.judge is None:
@@ -190,18 +165,7 @@ class JudgedAnswers:
                 f"answers to {self.name!r} are graded by a language model: give the task judge_url (an "
                 "OpenAI-compatible server, .../v1) and judge_model"
             )
-        items = [(problems[i].meta["question"], problems[i].gold, found[i].answer or "") for i in asked]
-        return self.judge.grade(items)
-
-
-def judged(problem: Problem, found: Found, grade: Grade | None, cut: bool) -> Verdict:
-    """No grade for an answer means that it is the gold itself."""
-    if found.answer is None:
-        return Verdict(None, False, "truncated" if cut else "no_answer")
-    if grade is not None and grade.letter is None:
-        return Verdict(class_of(problem.gold, found.answer, False), False, "error", found.extracted_by)
-    correct = grade is None or grade.correct
-    return Verdict(class_of(problem.gold, found.answer, correct), correct, "ok", found.extracted_by)
+        return self.judge.grade([(problem.meta["question"], problem.gold, answer) for problem, answer in asked])
 
 
 def words(text: str) -> str:

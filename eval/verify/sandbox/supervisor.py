@@ -16,8 +16,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
 from offleash.eval.verify.sandbox import confine, program_server
@@ -129,11 +131,19 @@ class Trial:
     def say(self, report: dict[str, Any]) -> None:
         os.write(self.writer, json.dumps(report).encode()[:MAX_REPORT] + b"\n")
 
-    def popen(self, arguments: list[str], **options: Any) -> "subprocess.Popen[bytes]":
-        """Python in its own session, with the limits of a program; streams that are not given are closed."""
-        null = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        command = [PYTHON, "-I", "-S", *arguments]
-        return subprocess.Popen(command, **(null | options), start_new_session=True, preexec_fn=self.limit_child)
+    def popen(
+        self, arguments: list[str], *, stdin: Any = DEVNULL, stdout: int = DEVNULL, pass_fds: Sequence[int] = ()
+    ) -> "subprocess.Popen[bytes]":
+        """Python in a session of its own, with the limits of a program."""
+        return subprocess.Popen(
+            [PYTHON, "-I", "-S", *arguments],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=DEVNULL,
+            pass_fds=pass_fds,
+            start_new_session=True,
+            preexec_fn=self.limit_child,
+        )
 
     def limit_child(self) -> None:
         die_with_parent()

@@ -12,8 +12,14 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
-from offleash.eval.tasks.countdown import SPLITS, Countdown, canonical, parse
+from offleash.eval.tasks.countdown import SPLITS, Countdown, parse
 from offleash.train.cli import main
+
+
+def canonical(text: str) -> str | None:
+    """The answer class of a text; None if it is not an expression."""
+    expression = parse(text)
+    return expression.answer if expression else None
 
 
 def python_value(text: str) -> Fraction:
