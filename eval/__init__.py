@@ -8,39 +8,20 @@ from typing import TYPE_CHECKING
 from offleash.eval.registry import lazy
 
 if TYPE_CHECKING:
-    from offleash.eval.comparison.compare import compare
-    from offleash.eval.errors import OffleashError
-    from offleash.eval.pool.pool import Pool
-    from offleash.eval.pool.sample import sample_pool
-    from offleash.eval.problem import Problem, Task, Verdict
-    from offleash.eval.report.write import write_report
-    from offleash.eval.sampling import Sampling
-    from offleash.eval.scoring.pool_scores import score_pool
-    from offleash.eval.stats.entropy import answer_entropy
-    from offleash.eval.stats.intervals import Estimate
-    from offleash.eval.stats.noise import noise_test
-    from offleash.eval.stats.passk import pass_at_k
-    from offleash.eval.stats.support import dynamics
-    from offleash.eval.tasks import load_task
-
-__all__ = [
-    "Estimate",
-    "OffleashError",
-    "Pool",
-    "Problem",
-    "Sampling",
-    "Task",
-    "Verdict",
-    "answer_entropy",
-    "compare",
-    "dynamics",
-    "load_task",
-    "noise_test",
-    "pass_at_k",
-    "sample_pool",
-    "score_pool",
-    "write_report",
-]
+    from offleash.eval.comparison.compare import compare as compare
+    from offleash.eval.errors import OffleashError as OffleashError
+    from offleash.eval.pool.pool import Pool as Pool
+    from offleash.eval.pool.sample import sample_pool as sample_pool
+    from offleash.eval.problem import Problem as Problem, Task as Task, Verdict as Verdict
+    from offleash.eval.report.write import write_report as write_report
+    from offleash.eval.sampling import Sampling as Sampling
+    from offleash.eval.scoring.pool_scores import score_pool as score_pool
+    from offleash.eval.stats.entropy import answer_entropy as answer_entropy
+    from offleash.eval.stats.intervals import Estimate as Estimate
+    from offleash.eval.stats.noise import noise_test as noise_test
+    from offleash.eval.stats.passk import pass_at_k as pass_at_k
+    from offleash.eval.stats.support import dynamics as dynamics
+    from offleash.eval.tasks import load_task as load_task
 
 _HOMES = {
     "Estimate": "stats.intervals",
@@ -60,4 +41,5 @@ _HOMES = {
     "score_pool": "scoring.pool_scores",
     "write_report": "report.write",
 }
+__all__ = list(_HOMES)
 __getattr__ = lazy(__name__, _HOMES)

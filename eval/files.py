@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from offleash.eval.errors import PoolError
 
 _MINUTE, _DAY = 60.0, 86_400.0
@@ -58,7 +60,8 @@ def remove_leftovers(folder: Path) -> None:
             continue
         with contextlib.suppress(OSError):
             age = time.time() - path.stat().st_mtime
-            if age > _DAY or (age > _MINUTE and _is_gone(int(writer["pid"]), writer["host"])):
+            is_gone = writer["host"] == socket.gethostname() and not psutil.pid_exists(int(writer["pid"]))
+            if age > _DAY or (age > _MINUTE and is_gone):
                 _remove(path)
 
 
@@ -68,18 +71,6 @@ def _remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-def _is_gone(pid: int, host: str) -> bool:
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # it runs, under another user
-        return False
-    return False
 
 
 def _flush_folder(folder: Path) -> None:

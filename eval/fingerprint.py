@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
@@ -77,9 +77,10 @@ def weights_fingerprint(model_dir: str | Path, *adapter_dirs: str | Path) -> str
         if not files:
             raise ConfigError(f"no weights in {folder}: expected one of {', '.join(_MODEL_FILES + _ADAPTER_FILES)}")
         _hash_tensors(digest, [path for path in files if path.suffix == ".safetensors"])
-        for path in files:
-            if path.suffix != ".safetensors":
-                _hash_file(digest, path)
+        for path in (path for path in files if path.suffix != ".safetensors"):
+            size = path.stat().st_size
+            digest.update(canonical_json([path.name, size]).encode())
+            _hash_bytes(digest, path, 0, size)
         _hash_adapter_config(digest, folder)
     return digest.hexdigest()
 
@@ -97,9 +98,7 @@ def _hash_tensors(digest: Any, files: Sequence[Path]) -> None:
     tensors = sorted((name, path, entry) for path in files for name, entry in _safetensors_entries(path))
     for name, path, (dtype, shape, start, end) in tensors:
         digest.update(canonical_json([name, dtype, shape, end - start]).encode())
-        with path.open("rb") as file:
-            file.seek(start)
-            _hash_bytes(digest, file, end - start)
+        _hash_bytes(digest, path, start, end)
 
 
 def _safetensors_entries(path: Path) -> list[tuple[str, tuple[str, list[int], int, int]]]:
@@ -118,20 +117,14 @@ def _safetensors_entries(path: Path) -> list[tuple[str, tuple[str, list[int], in
     ]
 
 
-def _hash_file(digest: Any, path: Path) -> None:
-    size = path.stat().st_size
-    digest.update(canonical_json([path.name, size]).encode())
+def _hash_bytes(digest: Any, path: Path, start: int, end: int) -> None:
     with path.open("rb") as file:
-        _hash_bytes(digest, file, size)
-
-
-def _hash_bytes(digest: Any, file: BinaryIO, count: int) -> None:
-    while count > 0:
-        block = file.read(min(count, _BLOCK))
-        if not block:
-            raise ConfigError(f"{file.name} ends {count} bytes early: download or save it again")
-        digest.update(block)
-        count -= len(block)
+        file.seek(start)
+        while (left := end - file.tell()) > 0:
+            block = file.read(min(left, _BLOCK))
+            if not block:
+                raise ConfigError(f"{path} ends {left} bytes early: download or save it again")
+            digest.update(block)
 
 
 def _hash_adapter_config(digest: Any, folder: Path) -> None:

@@ -64,14 +64,17 @@ def resolve_model(
         raise ConfigError(f"--revision is for models on the hub, but {name} is a local folder: leave it out")
     config = _read("config", path, revision)
     commit = commit_hash(config)
-    words = load_tokenizer(tokenizer or _tokenizer_place(path, adapter), None if tokenizer else revision)
+    has_its_own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
+    words = load_tokenizer(tokenizer or (str(adapter) if has_its_own else path), None if tokenizer else revision)
     text_config = config.get_text_config()
+    if dtype == "auto":
+        dtype = str(getattr(text_config, "dtype", None) or "float32").removeprefix("torch.")
     return ModelSource(
         name=name,
         path=path,
         revision=commit if not Path(path).is_dir() else "",
         weights=_weights(path, commit, adapter),
-        dtype=_dtype_name(dtype, text_config),
+        dtype=dtype,
         tokenizer=words,
         end_ids=_end_ids(words, path, revision, text_config, end_tokens),
         context=getattr(text_config, "max_position_embeddings", None),
@@ -117,11 +120,6 @@ def _adapted_model(adapter: Path) -> str:
     return str(base)
 
 
-def _tokenizer_place(path: str, adapter: Path | None) -> str:
-    has_its_own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
-    return str(adapter) if has_its_own else path
-
-
 def _weights(path: str, commit: str, adapter: Path | None) -> str:
     if Path(path).is_dir():
         return weights_fingerprint(path, *([adapter] if adapter else []))
@@ -129,12 +127,6 @@ def _weights(path: str, commit: str, adapter: Path | None) -> str:
         raise ConfigError(f"the hub did not report the commit of {path!r}: download the model and give its folder")
     # A commit names its content, and hashing what may not be downloaded yet would wait for it.
     return f"hub:{path}@{commit}" + (f"+{weights_fingerprint(adapter)}" if adapter else "")
-
-
-def _dtype_name(asked: str, text_config: Any) -> str:
-    if asked != "auto":
-        return asked
-    return str(getattr(text_config, "dtype", None) or "float32").removeprefix("torch.")
 
 
 def _end_ids(
@@ -147,12 +139,9 @@ def _end_ids(
         stated = GenerationConfig.from_pretrained(path, revision=revision).eos_token_id
     except OSError:  # it has none
         stated = getattr(text_config, "eos_token_id", None)
-    ids = [
-        *(stated if isinstance(stated, list) else [stated]),
-        tokenizer.eos_token_id,
-        *token_ids(tokenizer, end_tokens),
-    ]
-    return tuple(sorted({i for i in ids if i is not None}))
+    stated = stated if isinstance(stated, list) else [stated]
+    ids = {*stated, tokenizer.eos_token_id, *token_ids(tokenizer, end_tokens)}
+    return tuple(sorted(ids - {None}))
 
 
 def token_ids(tokenizer: Any, tokens: Sequence[str]) -> list[int]:

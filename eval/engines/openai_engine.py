@@ -26,7 +26,8 @@ def served_model(
     url: str, name: str | None = None, tokenizer: str | None = None, end_tokens: Sequence[str] = ()
 ) -> ModelSource:
     """Ask a server what it serves. Its weights cannot be seen: the pool records the name that the server gives them."""
-    base = _base(url)
+    base = url.rstrip("/")
+    base = base if urlsplit(base).path else f"{base}/v1"
     try:
         with closing(RetryingClient(base, attempts=1, timeout=30.0)) as client:
             served = client.request("models", lambda reply: {str(entry["id"]): entry for entry in reply["data"]})
@@ -131,8 +132,9 @@ class OpenAIEngine:
             except RequestFailed as failure:
                 if failure.transient or over.is_set():
                     done.put(Drawn(request, [Completion(str(failure), None, None, "error")] * request.n))
-                else:
-                    done.put(_rejected(failure))
+                    continue
+                hint = "if it does not know a field, try --engine-args '{\"extensions\": false}'"
+                done.put(EngineError(f"the server rejected a request ({failure}); {hint}"))
 
     def _answer(self, request: Request, sampling: Sampling, over: threading.Event) -> list[Completion]:
         """All n completions; a server that ignores n is asked again, with another seed each time."""
@@ -186,18 +188,6 @@ class OpenAIEngine:
         )
 
 
-def _base(url: str) -> str:
-    url = url.rstrip("/")
-    return url if urlsplit(url).path else f"{url}/v1"
-
-
-def _rejected(failure: RequestFailed) -> EngineError:
-    return EngineError(
-        f"the server rejected a request ({failure}); if it does not know a field, try --engine-args "
-        "'{\"extensions\": false}'"
-    )
-
-
 def _checked(result: Drawn | EngineError) -> Drawn:
     if isinstance(result, EngineError):
         raise result
@@ -209,13 +199,10 @@ def _choices(reply: dict[str, Any]) -> list[dict[str, Any]]:
     choices = list(reply["choices"])
     if not choices:
         raise RequestFailed("the server returned no completion")
-    if cut := [choice.get("finish_reason") for choice in choices if not _is_finished(choice)]:
-        raise RequestFailed(f"the server gave up on a completion (finish_reason {cut[0]!r})")
+    for reason in (choice.get("finish_reason") for choice in choices):
+        if reason in (None, "abort", "error", "cancelled", "timeout"):
+            raise RequestFailed(f"the server gave up on a completion (finish_reason {reason!r})")
     return sorted(choices, key=lambda choice: choice.get("index") or 0)
-
-
-def _is_finished(choice: dict[str, Any]) -> bool:
-    return choice.get("finish_reason") not in (None, "abort", "error", "cancelled", "timeout")
 
 
 def _text(choice: dict[str, Any]) -> str:

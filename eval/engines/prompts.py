@@ -28,7 +28,7 @@ class Prepared:
     @property
     def longest(self) -> int:
         """Tokens of the longest prompt; 0 if they were not tokenized here."""
-        return max((len(p) for p in self.prompts if _is_ids(p)), default=0)
+        return max((len(p) for p in self.prompts if all(isinstance(i, int) for i in p)), default=0)
 
 
 def prepare_prompts(
@@ -117,7 +117,3 @@ def _template_text(name: str) -> str:
         raise ConfigError(
             f"template must be auto, plain or a file with a chat template; {name!r} cannot be read: {error.strerror}"
         ) from error
-
-
-def _is_ids(prompt: Prompt) -> bool:
-    return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], int)

@@ -8,7 +8,9 @@ is known at once. The model's generation_config.json is ignored except for its e
 
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import torch
 from transformers import (
@@ -31,12 +33,13 @@ from offleash.eval.sampling import Sampling
 SHOWN = 3
 
 
-class Piece(NamedTuple):
-    """Some rows of a batch: draws `first` to `first + rows - 1` of a request."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of a batch. The pieces of a request share its `generator`, and `drawn`, its completions so far."""
 
     request: Request
     generator: torch.Generator
-    first: int
+    drawn: list[Completion]
     rows: int
 
 
@@ -57,14 +60,12 @@ class TransformersEngine:
         self.model.generation_config = GenerationConfig()
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
-        done: dict[tuple[int, int], list[Completion]] = {}
         for batch in self._batches(requests):
             completions = iter(self._run(batch, sampling))
             for piece in batch:
-                so_far = done.setdefault(_key(piece.request), [])
-                so_far += [next(completions) for _ in range(piece.rows)]
-                if len(so_far) == piece.request.n:
-                    yield Drawn(piece.request, done.pop(_key(piece.request)))
+                piece.drawn.extend(islice(completions, piece.rows))
+                if len(piece.drawn) == piece.request.n:
+                    yield Drawn(piece.request, piece.drawn)
 
     def close(self) -> None:
         del self.model
@@ -73,9 +74,9 @@ class TransformersEngine:
         """Whole requests up to `batch_size` rows; a bigger one is cut, and all its full pieces have a batch alone."""
         batch: list[Piece] = []
         for request in requests:
-            generator = torch.Generator(self.device).manual_seed(request.seed)
+            generator, drawn = torch.Generator(self.device).manual_seed(request.seed), list[Completion]()
             for first in range(0, request.n, self.batch_size):
-                piece = Piece(request, generator, first, min(self.batch_size, request.n - first))
+                piece = Piece(request, generator, drawn, min(self.batch_size, request.n - first))
                 if batch and sum(other.rows for other in batch) + piece.rows > self.batch_size:
                     yield batch
                     batch = []
@@ -91,12 +92,19 @@ class TransformersEngine:
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=self.device)
         draw = SeededDraw(sampling, [(piece.generator, piece.rows) for piece in batch], mask)
         ends = Ends(self.end_ids, sampling.stop, self.tokenizer, width)
+        config = GenerationConfig(
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=sampling.max_new_tokens,
+            eos_token_id=list(self.end_ids) or None,
+            pad_token_id=pad,
+        )
         try:
             with torch.no_grad():
                 output = self.model.generate(
                     input_ids=input_ids,
                     attention_mask=mask,
-                    generation_config=self._config(sampling, pad),
+                    generation_config=config,
                     logits_processor=[draw],
                     stopping_criteria=[ends],
                 )
@@ -106,15 +114,6 @@ class TransformersEngine:
                 f"batch_size ({first_line(error, 80)})"
             ) from error
         return self._completions(output[:, width:], ends, draw, sampling)
-
-    def _config(self, sampling: Sampling, pad: int) -> GenerationConfig:
-        return GenerationConfig(
-            do_sample=False,
-            num_beams=1,
-            max_new_tokens=sampling.max_new_tokens,
-            eos_token_id=list(self.end_ids) or None,
-            pad_token_id=pad,
-        )
 
     def _completions(
         self, output: torch.Tensor, ends: "Ends", draw: "SeededDraw", sampling: Sampling
@@ -187,16 +186,13 @@ class Ends(StoppingCriteria):
 
 def _warpers(sampling: Sampling) -> list[Any]:
     """In the order in which `generate` applies them."""
-    warpers: list[Any] = []
-    if sampling.temperature != 1:
-        warpers.append(TemperatureLogitsWarper(sampling.temperature))
-    if sampling.top_k > 0:
-        warpers.append(TopKLogitsWarper(sampling.top_k))
-    if sampling.top_p < 1:
-        warpers.append(TopPLogitsWarper(sampling.top_p))
-    if sampling.min_p > 0:
-        warpers.append(MinPLogitsWarper(sampling.min_p))
-    return warpers
+    known: list[tuple[Any, float, float]] = [
+        (TemperatureLogitsWarper, sampling.temperature, 1),
+        (TopKLogitsWarper, sampling.top_k, 0),
+        (TopPLogitsWarper, sampling.top_p, 1),
+        (MinPLogitsWarper, sampling.min_p, 0),
+    ]
+    return [warper(value) for warper, value, off in known if value != off]
 
 
 def _penalised(scores: torch.Tensor, input_ids: torch.Tensor, mask: torch.Tensor, penalty: float) -> torch.Tensor:
@@ -204,10 +200,6 @@ def _penalised(scores: torch.Tensor, input_ids: torch.Tensor, mask: torch.Tensor
     penalise = RepetitionPenaltyLogitsProcessor(penalty)
     starts = (mask == 0).sum(1).tolist()
     return torch.cat([penalise(input_ids[r : r + 1, start:], scores[r : r + 1]) for r, start in enumerate(starts)])
-
-
-def _key(request: Request) -> tuple[int, int]:
-    return request.problem, request.start
 
 
 def _token_ids(request: Request) -> list[int]:

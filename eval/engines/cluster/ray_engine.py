@@ -10,6 +10,7 @@ results returned as they finish would not be. Read against Ray 2.60.
 """
 
 import logging
+import math
 import os
 import pickle
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ from typing import Any
 
 from offleash.eval.engines import find_engine
 from offleash.eval.engines.base import Drawn, Request
-from offleash.eval.engines.cluster.worker import Model, Worker, pack
+from offleash.eval.engines.cluster.worker import Model, Worker
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.engines.vllm_engine import QUEUED
 from offleash.eval.errors import ConfigError, EngineError, first_line
@@ -66,7 +67,7 @@ class RayEngine:
         while True:
             # Twice what the workers hold, so that they have work while a part is verified and written.
             new = list(islice(waiting, 2 * self.workers * self.at_once - len(under_way)))
-            numbers = self.feed.add([pack(request) for request in new], done)
+            numbers = self.feed.add([pickle.dumps(request) for request in new], done)
             under_way |= dict(zip(numbers, new, strict=True))
             if not under_way:
                 return
@@ -196,10 +197,8 @@ def _resources(ray: Any, workers: int | None, options: dict[str, Any]) -> dict[s
 
 def _at_once(engine: str, block: int, options: dict[str, Any]) -> int:
     """Requests that a worker is given ahead of its answers: enough to keep its batch full."""
-    batch = (
-        QUEUED * int(options.get("max_num_seqs", 256)) if engine == "vllm" else 2 * int(options.get("batch_size", 64))
-    )
-    return max(2, -(-batch // block))
+    option, default, queued = ("max_num_seqs", 256, QUEUED) if engine == "vllm" else ("batch_size", 64, 2)
+    return max(2, math.ceil(queued * int(options.get(option, default)) / block))
 
 
 def _reason(error: BaseException) -> str:

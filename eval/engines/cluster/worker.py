@@ -78,10 +78,14 @@ class Worker:
         # A worker that is killed must take all of vLLM with it: an engine in a process of its own would live on and
         # hold the memory that the next worker needs.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        self.load = lambda: _load(engine, model, context, options, starts, limit)
         self.sampling, self.inbox = sampling, _Inbox()
         ready: Future[None] = Future()
-        threading.Thread(target=self._serve, args=(ready,), daemon=True).start()
+
+        def load() -> Engine:
+            _check_starts(starts(), limit)
+            return load_engine(engine, model.find(), context=context, **options)
+
+        threading.Thread(target=self._serve, args=(load, ready), daemon=True).start()
         ready.result()
 
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -89,10 +93,10 @@ class Worker:
         answers = [pickle.dumps(self.inbox.ask(pickle.loads(row))) if row else b"" for row in rows]
         return pa.table({"number": batch["number"], "answer": pa.array(answers, pa.binary())})
 
-    def _serve(self, ready: "Future[None]") -> None:
+    def _serve(self, load: Callable[[], Engine], ready: "Future[None]") -> None:
         """Load the engine and serve requests. After an error, every request is answered with that error."""
         try:
-            engine = self.load()
+            engine = load()
             ready.set_result(None)
             while True:
                 self.inbox.wait()
@@ -104,15 +108,12 @@ class Worker:
                 ready.set_result(None)
 
 
-def _load(
-    engine: str, model: Model, context: int, options: dict[str, Any], starts: Callable[[], int], limit: int
-) -> Engine:
-    if (count := starts()) > limit:
+def _check_starts(count: int, limit: int) -> None:
+    if count > limit:
         raise EngineError(
             f"{count} workers were started without a single answer: they die while loading the model or sampling. "
             "The usual cause is memory; see the end of a worker's log in Ray's logs"
         )
-    return load_engine(engine, model.find(), context=context, **options)
 
 
 class _Inbox:
@@ -158,14 +159,9 @@ class _Inbox:
         return self
 
     def __next__(self) -> Request:
-        try:
-            return self.waiting.popleft()
-        except IndexError:
-            raise StopIteration from None
-
-
-def pack(request: Request) -> bytes:
-    return pickle.dumps(request)
+        if not self.waiting:
+            raise StopIteration
+        return self.waiting.popleft()
 
 
 def _key(request: Request) -> tuple[int, int, int]:

@@ -101,12 +101,8 @@ def _hand_over_ids(pid: int, report_r: int, mapped_w: int, as_nobody: bool) -> N
     """The parent's half: give the child its user ids once it is in its namespace, then wait until it runs or fails."""
     if os.read(report_r, 1) != b"u":
         raise SandboxError("user namespaces are not permitted here")
-    two = _write_maps(pid, as_nobody)
-    os.write(mapped_w, b"2" if two else b"1")
-    message = b""
-    while block := os.read(report_r, 4096):
-        message += block
-    if message:
+    os.write(mapped_w, b"2" if _write_maps(pid, as_nobody) else b"1")
+    if message := b"".join(iter(lambda: os.read(report_r, 4096), b"")):
         raise SandboxError(message.decode(errors="replace"))
 
 
@@ -207,9 +203,7 @@ def _close_doors() -> None:
 
 
 def _build_root(paths: list[str], limits: Limits) -> None:
-    """A new root in memory holding read-only binds of `paths`, a few devices and the scratch folder; then move into
-    it.
-    """
+    """Move into a new root in memory that holds read-only binds of `paths`, a few devices and the scratch folder."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     free = (f for f in MOUNT_POINTS if Path(f).is_dir() and not any(related(f, path) for path in paths))
     if (root := next(free, None)) is None:
@@ -276,12 +270,9 @@ def _drop_capabilities() -> None:
         except OSError as error:
             if error.errno == errno.EINVAL:  # past the last one this kernel knows
                 break
-            if (
-                error.errno != errno.EPERM
-            ):  # EPERM: switching users took the right to drop, and the capabilities with it
+            if error.errno != errno.EPERM:  # switching users took the right to drop, and the capabilities with it
                 raise
-    header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
-    call("capset", header, bytes(24))
+    call("capset", struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24))
 
 
 def _redirect_standard_streams() -> None:
