@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from offleash.eval.errors import OffleashError as OffleashError
     from offleash.eval.pool.pool import Pool as Pool
     from offleash.eval.pool.sample import sample_pool as sample_pool
-    from offleash.eval.problem import Problem as Problem, Task as Task, Verdict as Verdict
+    from offleash.eval.problem import Problem as Problem
+    from offleash.eval.problem import Task as Task
+    from offleash.eval.problem import Verdict as Verdict
     from offleash.eval.report.write import write_report as write_report
     from offleash.eval.sampling import Sampling as Sampling
     from offleash.eval.scoring.pool_scores import score_pool as score_pool

@@ -131,10 +131,7 @@ class CodeAnswers(SlowTask):
 
     def quick_faults(self) -> list[tuple[str, str]]:
         """Problems whose tests cannot be read, except for private cases. Nothing is run."""
-        return self._unreadable(deep=False)
-
-    def gold_faults(self) -> list[tuple[str, str]]:
-        return self._unreadable(deep=True)
+        return self.gold_faults(deep=False)
 
     def gold_completion(self, problem: Problem) -> str | None:
         return f"```python\n{problem.gold}\n```" if problem.gold else None
@@ -143,7 +140,7 @@ class CodeAnswers(SlowTask):
         if "verifier" in self.__dict__:
             self.verifier.close()
 
-    def _unreadable(self, deep: bool) -> list[tuple[str, str]]:
+    def gold_faults(self, deep: bool = True) -> list[tuple[str, str]]:
         faults = []
         for problem in self.problems:
             tests = self.tests[problem.id]

@@ -153,8 +153,7 @@ def _outer(inside: _Inside, paths: list[str], mapped_r: int, report_w: int) -> N
             os.close(alive_w)
             _inner(inside, two_users, alive_r, report_w)
         os.close(report_w)
-        _redirect_standard_streams()
-        _close_all_but((alive_w,))
+        _keep_open((alive_w,))
         code = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
         code = code if code >= 0 else 128 - code
     except BaseException as error:  # nothing may return into the caller's stack in this forked child
@@ -166,8 +165,7 @@ def _inner(inside: _Inside, two_users: bool, alive_r: int, report_w: int) -> NoR
     """Process 1: give up every privilege, then run `main`."""
     code = 70
     try:
-        _redirect_standard_streams()
-        _close_all_but((*inside.keep, alive_r, report_w))
+        _keep_open((*inside.keep, alive_r, report_w))
         if two_users:
             os.setgroups([])
             os.setresgid(1, 1, 1)
@@ -275,17 +273,13 @@ def _drop_capabilities() -> None:
     call("capset", struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24))
 
 
-def _redirect_standard_streams() -> None:
+def _keep_open(fds: Sequence[int]) -> None:
+    """Close every other file descriptor; the standard streams lead nowhere."""
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    if null > 2:
-        os.close(null)
-
-
-def _close_all_but(keep: Sequence[int]) -> None:
     low = 3
-    for fd in sorted(fd for fd in set(keep) if fd >= 3):
+    for fd in sorted(fd for fd in set(fds) if fd >= 3):
         os.closerange(low, fd)
         low = fd + 1
     os.closerange(low, 1 << 16)

@@ -232,7 +232,7 @@ class Caller:
         """Without blocking past the deadline: a program may stop reading."""
         data = pack(message)
         while data:
-            self.wait([], [self.requests])
+            wait(self.deadline, [], [self.requests])
             try:
                 data = data[os.write(self.requests, data[: 1 << 16]) :]
             except BrokenPipeError:
@@ -250,13 +250,14 @@ class Caller:
         return reply
 
     def read_some(self, count: int) -> bytes:
-        self.wait([self.replies], [])
+        wait(self.deadline, [self.replies], [])
         return os.read(self.replies, count)
 
-    def wait(self, readers: list[int], writers: list[int]) -> None:
-        left = self.deadline - time.monotonic()
-        if left <= 0 or not any(select.select(readers, writers, [], left)):
-            raise ProgramError("time limit")
+
+def wait(deadline: float, readers: list[int], writers: list[int]) -> None:
+    left = deadline - time.monotonic()
+    if left <= 0 or not any(select.select(readers, writers, [], left)):
+        raise ProgramError("time limit")
 
 
 def run_test_code(setup: str, tests: str, entry: str, caller: Caller) -> None:
@@ -299,9 +300,7 @@ def read_output(child: "subprocess.Popen[bytes]", most: int, deadline: float) ->
     assert child.stdout is not None
     data = b""
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([child.stdout], [], [], left)[0]:
-            raise ProgramError("time limit")
+        wait(deadline, [child.stdout.fileno()], [])
         block = os.read(child.stdout.fileno(), 1 << 16)
         if not block:
             break
