@@ -51,8 +51,8 @@ class Outcome:
 class WorkerPool:
     """`map(jobs)` runs them on up to `workers` processes, each job at most `job_seconds` long.
 
-    `confined`: None puts workers in the sandbox where the machine allows it, True insists, False does not.
-    Processes start at the first `map`. Calls from several threads take turns.
+    `confined` puts workers in the sandbox where the machine allows it. Processes start at the first `map`. Calls from
+    several threads take turns.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class WorkerPool:
         job_seconds: float = 5.0,
         memory_bytes: int = 2 << 30,
         recycle: int = 1000,
-        confined: bool | None = None,
+        confined: bool = True,
         may_fork: bool = False,
     ) -> None:
         if workers < 1 or recycle < 1 or job_seconds <= 0:
@@ -122,14 +122,11 @@ class WorkerPool:
 
     def _start(self) -> "_Zygote":
         """Confined if possible. If the sandbox works but not with these libraries, warn and run without it."""
-        reason = None if self._confined is False else confine.unavailable()
-        if reason is not None and self._confined:
-            raise VerifyError(f"workers for {self.target} must run in a sandbox, which is unavailable: {reason}")
-        confined = self._confined is not False and reason is None
+        confined = self._confined and confine.unavailable() is None
         try:
             return _Zygote(self._settings | {"confined": confined})
         except VerifyError as error:
-            if not confined or self._confined:
+            if not confined:
                 raise
             made = _Zygote(self._settings | {"confined": False})
             warnings.warn(f"workers for {self.target} run without a sandbox: {error}", RuntimeWarning, stacklevel=2)
