@@ -52,7 +52,7 @@ class SlowTask(AnswerTask):
 
     def __init__(self, name: str, problems: Sequence[Problem], *, thinking: bool = False) -> None:
         super().__init__(name, problems, thinking=thinking)
-        self._known: dict[tuple[str, str], tuple[Status, bool]] = {}
+        self.known: dict[tuple[str, str], tuple[Status, bool]] = {}
 
     @abstractmethod
     def score(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], tuple[Status, bool]]:
@@ -62,10 +62,10 @@ class SlowTask(AnswerTask):
     def answer_class(self, problem: Problem, answer: str, correct: bool) -> str: ...
 
     def judge_answers(self, answered: Answered) -> list[Verdict]:
-        self._known = {pair: done for pair, done in self._known.items() if done[0] == "ok"}
-        self._known |= self.score(sorted({(problem.id, answer) for problem, answer in answered} - self._known.keys()))
+        self.known = {pair: done for pair, done in self.known.items() if done[0] == "ok"}
+        self.known |= self.score(sorted({(problem.id, answer) for problem, answer in answered} - self.known.keys()))
         verdicts = []
         for problem, answer in answered:
-            status, correct = self._known[problem.id, answer]
+            status, correct = self.known[problem.id, answer]
             verdicts.append(Verdict(self.answer_class(problem, answer, correct), correct, status))
         return verdicts

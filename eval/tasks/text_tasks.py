@@ -67,16 +67,14 @@ def plain_word(text: str) -> str:
     return str(NUMBER_WORDS.index(word)) if word in NUMBER_WORDS else word
 
 
-def _joined_lines(text: str) -> str:
-    return " ".join(line for line in text.split("\n") if line)
+def joined_lines(text: str) -> list[str]:
+    return [" ".join(line for line in text.split("\n") if line)] if text.strip() else []
 
 
 RULES: dict[str, Rule] = {
     "web_of_lies_v2": Rule(truths, lambda gold, answer: gold.strip().lower() == answer, "**{gold}**"),
     "spatial": Rule(marked, same_word, "**{gold}**"),
-    "typos": Rule(
-        lambda text: [_joined_lines(text)] if text.strip() else [], lambda gold, answer: gold in answer, "{gold}"
-    ),
+    "typos": Rule(joined_lines, lambda gold, answer: gold in answer, "{gold}"),
 }
 
 

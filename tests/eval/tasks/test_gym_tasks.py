@@ -109,7 +109,7 @@ def test_a_scorer_that_changes_its_problem_does_not_spoil_the_next_verdict(tasks
     task = tasks["boxnet"]
     plans = ["[]", '[{"Agent[0.5, 0.5]": "move(box_red, target_red)"}]', "[]", "[3]", "7"]
     for _ in range(2):
-        task._scores.clear()
+        task.known.clear()
         found = [task.verify([task.problems[0]], [f"<answer>{plan}</answer>"])[0] for plan in plans]
         assert {(verdict.correct, verdict.status) for verdict in found} == {(False, "ok")}
 
@@ -139,7 +139,7 @@ def test_each_distinct_answer_is_scored_once(tasks: dict[str, Gym]) -> None:
             return real.map(jobs)
 
     task.pool = Counting()  # type: ignore[assignment]
-    task._scores.clear()
+    task.known.clear()
     try:
         task.verify([task.problems[0]] * 1000, [f"<answer>{i % 5}</answer>" for i in range(1000)])
         task.verify([task.problems[0]] * 1000, [f"<answer>{i % 5}</answer>" for i in range(1000)])
