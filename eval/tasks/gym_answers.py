@@ -109,14 +109,10 @@ def action(agent: str, value: Any) -> Any:
     return value
 
 
+# Each is named after its task.
 NORMALIZERS: dict[str, Callable[[str], str]] = {
-    "dice": dice,
-    "prime_factorization": prime_factorization,
-    "palindrome_generation": palindrome_generation,
-    "advanced_geometry": advanced_geometry,
-    "power_function": power_function,
-    "arc_1d": arc_1d,
-    "boxnet": boxnet,
+    rule.__name__: rule
+    for rule in (dice, prime_factorization, palindrome_generation, advanced_geometry, power_function, arc_1d, boxnet)
 }
 
 PLAIN = re.compile(r"[\w\s.,-]*")
@@ -127,17 +123,10 @@ NAMES |= {"log", "ln", "sqrt", "pi", "Abs"}
 WORD = re.compile(r"[A-Za-z]+\d*")
 EXPONENT = re.compile(r"(?:\*\*|\^)\s*\(?\s*-?\s*(\d+)")
 EXECUTED = {
-    "n_queens": PLAIN,
-    "spiral_matrix": PLAIN,
-    "string_insertion": PLAIN,
-    "binary_matrix": PLAIN,
+    **dict.fromkeys(("n_queens", "spiral_matrix", "string_insertion", "binary_matrix"), PLAIN),
     "countdown": ARITHMETIC,
-    "simple_integration": FORMULA,
-    "intermediate_integration": FORMULA,
-    "polynomial_multiplication": FORMULA,
+    **dict.fromkeys(("simple_integration", "intermediate_integration", "polynomial_multiplication"), FORMULA),
 }
-
-
 NOT_NUMBERS = {"nan", "inf", "infinity"}
 
 
@@ -178,9 +167,9 @@ def _refused_formula(answer: str, powers: bool) -> str | None:
         return "too long"
     if re.search(r"\.\s*[A-Za-z]", answer) or any(len(w) > 2 and w not in NAMES for w in WORD.findall(answer)):
         return "an unknown function"
-    exponents = EXPONENT.findall(answer)
-    if answer.count("**") + answer.count("^") and not powers:
+    if ("**" in answer or "^" in answer) and not powers:
         return "powers are not among the operations"
-    if any(int(exponent) > 100 for exponent in exponents) or re.search(r"(?:\*\*|\^)[^+\-*/^]*(?:\*\*|\^)", answer):
+    large = any(int(exponent) > 100 for exponent in EXPONENT.findall(answer))
+    if large or re.search(r"(?:\*\*|\^)[^+\-*/^]*(?:\*\*|\^)", answer):
         return "powers over the limit"
     return None

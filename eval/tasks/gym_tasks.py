@@ -34,13 +34,8 @@ UNSUPPORTED = {
     "composite": "it mixes other tasks; name them one by one",
 }
 GUESSABLE = {
-    "syllogism": 2,
-    "circuit_logic": 2,
-    "course_schedule": 2,
-    "isomorphic_strings": 2,
-    "ransom_note": 2,
-    "acre": 3,
-    "mahjong_puzzle": 3,
+    **dict.fromkeys(("syllogism", "circuit_logic", "course_schedule", "isomorphic_strings", "ransom_note"), 2),
+    **dict.fromkeys(("acre", "mahjong_puzzle"), 3),
     "color_cube_rotation": 6,
     "self_reference": 7,
 }

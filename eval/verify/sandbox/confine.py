@@ -216,11 +216,11 @@ def _build_root(paths: list[str], limits: Limits) -> None:
     if not any(related("/tmp", path) for path in paths):
         Path(f"{root}/tmp").symlink_to(SCRATCH)
     os.chdir(root)
-    call("pivot_root", b".", b".")
-    call("umount2", b".", MNT_DETACH)
+    call("pivot_root", ".", ".")
+    call("umount2", ".", MNT_DETACH)
     mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     os.chdir("/")
-    call("sethostname", b"sandbox", 7)
+    call("sethostname", "sandbox", 7)
 
 
 def related(one: str, other: str) -> bool:
@@ -240,7 +240,7 @@ def _bind(fd: int, path: str, root: str) -> None:
     mount(f"/proc/self/fd/{fd}", str(target), None, MS_BIND | MS_REC)
     nodev = 0 if stat.S_ISCHR(mode) else ATTR_NODEV
     attributes = struct.pack("=QQQQ", ATTR_RDONLY | ATTR_NOSUID | nodev, 0, 0, 0)
-    call("syscall", MOUNT_SETATTR, -100, os.fsencode(target), AT_RECURSIVE, attributes, len(attributes))
+    call("syscall", MOUNT_SETATTR, -100, str(target), AT_RECURSIVE, attributes, len(attributes))
 
 
 def minimal(paths: Iterable[str]) -> list[str]:
@@ -339,13 +339,6 @@ def faults() -> list[str]:
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
     try:
-        call(
-            "mount",
-            None if source is None else os.fsencode(source),
-            os.fsencode(target),
-            None if kind is None else kind.encode(),
-            flags,
-            data.encode() or None,
-        )
+        call("mount", source, target, kind, flags, data or None)
     except OSError as error:
         raise OSError(error.errno, f"mount {source} on {target}: {os.strerror(error.errno or 0)}") from error

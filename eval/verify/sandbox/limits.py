@@ -104,14 +104,12 @@ def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def call(name: str, *arguments: int | bytes | None) -> int:
+def call(name: str, *arguments: int | str | bytes | None) -> None:
     """A libc function that returns -1 and sets errno on failure."""
-    converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    result = int(getattr(libc(), name)(*converted))
-    if result == -1:
+    texts = [os.fsencode(a) if isinstance(a, str) else a for a in arguments]
+    if getattr(libc(), name)(*(ctypes.c_long(a) if isinstance(a, int) else a for a in texts)) == -1:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
-    return result
 
 
 def prctl(option: int, value: int) -> None:
