@@ -103,7 +103,6 @@ class SupportGuard(TrainerCallback):
             raise ConfigError(
                 "only one 'best' rule is possible: the Trainer protects a single checkpoint from rotation"
             )
-        self.said: list[str] = []
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
@@ -160,6 +159,5 @@ class SupportGuard(TrainerCallback):
             write_atomic(Path(args.output_dir) / name, json.dumps(record, indent=1).encode())
 
     def _say(self, message: str, state: TrainerState) -> None:
-        self.said.append(message)
         if state.is_world_process_zero:
             print(f"offleash: guard: {message}", flush=True)

@@ -46,10 +46,13 @@ def sample_metrics(pool: Pool, temperature: float) -> dict[str, float]:
         raise PoolError(f"{pool.path} has problems without a sample: the pool is incomplete")
     ks = powers_of_two(int(hits.n_p.min()))
     pass_k = pass_at_k(hits.correct_p, hits.n_p, ks).mean(axis=0)
+    answers = pool.answer_counts()
+    entropy_p, corrected_p = answer_entropies(answers.problem_c, answers.count_c, len(hits.n_p))
     table = pool.read(["status", "tokens", "logprob", "base_logprob", "entropy"])
     return {
         **{tags.pass_at(k).tag: float(value) for k, value in zip(ks, pass_k, strict=True)},
-        **_answer_entropies(pool),
+        tags.ANSWER_ENTROPY.tag: float(entropy_p.mean()),
+        tags.ANSWER_ENTROPY_CORRECTED.tag: float(corrected_p.mean()),
         tags.token_entropy(temperature).tag: _mean(table.column("entropy")),
         tags.DISTINCT_CORRECT.tag: float(np.count_nonzero(hits.unit_hits) / len(hits.n_p)),
         tags.RESPONSE_LENGTH.tag: _mean(table.column("tokens")),
@@ -91,15 +94,6 @@ def _level(
     if np.any(n_base != n_policy):  # with equal budgets it is expected_shrunk again
         values[level.expected_expanded] = noise.expanded.expected
     return {metric.tag: value for metric, value in values.items()}
-
-
-def _answer_entropies(pool: Pool) -> dict[str, float]:
-    counts = pool.answer_counts()
-    plain_p, corrected_p = answer_entropies(counts.problem_c, counts.count_c, len(counts.problem_ids))
-    return {
-        tags.ANSWER_ENTROPY.tag: float(plain_p.mean()),
-        tags.ANSWER_ENTROPY_CORRECTED.tag: float(corrected_p.mean()),
-    }
 
 
 def status_rates(status: pa.ChunkedArray) -> dict[str, float]:

@@ -48,11 +48,7 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
     ]
     lines = ["", f"{'':46}{'base':>7}{f'step {first}':>10}{f'step {last}':>10}"]
     for title, tag in rows:
-        cells = [
-            three_digits(base.get(tag)),
-            three_digits(history[first].get(tag)),
-            three_digits(history[last].get(tag)),
-        ]
+        cells = [three_digits(metrics.get(tag)) for metrics in (base, history[first], history[last])]
         lines.append(f"{title:46}{cells[0]:>7}{cells[1]:>10}{cells[2]:>10}")
     samples, seconds = (history[last][metric.tag] for metric in (tags.SAMPLES, tags.SECONDS_TOTAL))
     lines += [

@@ -101,14 +101,14 @@ class SupportCallback(TrainerCallback):
         self.sampling = as_trained(trainer, temperature, top_p, max_new_tokens)
         self.folder = Path(trainer.args.output_dir)
         self.base_pools = Path(base_pools) if base_pools else self.folder.parent / "base-pools"
-        self.filler = PolicyPool(
+        self.policy_pool = PolicyPool(
             trainer,
             task,
             k=k,
             sampling=self.sampling,
             rounds=plan_rounds(len(task.problems), k, score_k, batch_size * trainer.accelerator.num_processes),
             # Scores are at the training temperature: over other samples the mean log-ratio is not a KL.
-            kl_to_base=kl_to_base and self._scored_as_sampled(),
+            kl_to_base=kl_to_base and self.sampling.untruncated and self.sampling.temperature == trainer.temperature,
         )
         self.ranks = Ranks(trainer.accelerator)
         self.trackers = Trackers(trainer)
@@ -118,9 +118,6 @@ class SupportCallback(TrainerCallback):
         self.base_metrics: dict[str, float] = {}
         self.base_pool: Pool | None = None
         self._base_logged: set[int] = set()
-
-    def _scored_as_sampled(self) -> bool:
-        return self.sampling.untruncated and self.sampling.temperature == self.trainer.temperature
 
     # Events of the Trainer
 
@@ -167,7 +164,7 @@ class SupportCallback(TrainerCallback):
         seed = derive_seed(self.seed, self.trainer.args.seed, step)
         path = self.folder / "pools" / f"step-{step:06d}"
         spec = self.ranks.on_main(lambda: self._step_spec(seed, step, path))
-        pool = self.filler.fill(path, spec, seed)
+        pool = self.policy_pool.fill(path, spec, seed)
         metrics = self.ranks.from_main(lambda: self._metrics(pool))
         seconds = time.perf_counter() - start
         total = seconds + sum(m[tags.SECONDS.tag] for s, m in self.history.items() if s < step)
@@ -179,10 +176,9 @@ class SupportCallback(TrainerCallback):
 
     def _metrics(self, pool: Pool | None) -> dict[str, float]:
         assert pool is not None
-        assert self.base_pool is not None
         return {
             **sample_metrics(pool, self.trainer.temperature),
-            **support_metrics(self.base_pool.hits(), pool.hits()),
+            **support_metrics(self._base().hits(), pool.hits()),
             tags.SAMPLES.tag: float(self.k * len(self.task.problems)),
         }
 
@@ -221,10 +217,9 @@ class SupportCallback(TrainerCallback):
         self.trackers.scalars({tag: value for tag, value in metrics.items() if tag not in constants}, step)
         if (writer := self.trackers.tensorboard) is None:
             return
-        assert self.base_pool is not None
-        base, policy = (pass_curve(metrics, self.k) for metrics in (self.base_metrics, self.history[step]))
+        base, policy = pass_curve(self.base_metrics, self.k), pass_curve(metrics, self.k)
         writer.add_figure(tags.PASS_AT_K_FIGURE.tag, pass_at_k_figure(base, policy, step), step)
-        lost, gained = changes(self.base_pool.hits(), pool.hits())
+        lost, gained = changes(self._base().hits(), pool.hits())
         writer.add_text(tags.LOST_AND_GAINED.tag, lost_and_gained_table(lost, gained), step)
         writer.flush()
 
@@ -233,16 +228,16 @@ class SupportCallback(TrainerCallback):
     def _prepare_base(self, step: int) -> None:
         seed = derive_seed(self.seed, "base")
         spec = self.ranks.on_main(lambda: self._base_spec(seed))
-        self.base_pool = self.filler.fill_base(self.base_pools, spec, seed, step=step)
-        self.base_metrics = self.ranks.from_main(self._base_metrics)
+        self.base_pool = self.policy_pool.fill_base(self.base_pools, spec, seed, step=step)
+        self.base_metrics = self.ranks.from_main(lambda: sample_metrics(self._base(), self.trainer.temperature))
 
     def _base_spec(self, seed: int) -> PoolSpec:
         """The spec of the base's pool; a resumed run must keep the one it started with."""
-        spec = self.filler.base_spec(seed)
+        spec = self.policy_pool.base_spec(seed)
         record = self.folder / HISTORY
         if self.history and record.exists():
             before = Path(json.loads(record.read_text())["base_pool"]).name
-            if before != (wanted := self.filler.base_name(spec)):
+            if before != (wanted := self.policy_pool.base_name(spec)):
                 raise ConfigError(
                     f"{self.folder} was measured against the base pool {before}, and this resume asks for "
                     f"{wanted}: keep the model, the probe problems, k, seed and sampling settings of "
@@ -250,15 +245,16 @@ class SupportCallback(TrainerCallback):
                 )
         return spec
 
-    def _base_metrics(self) -> dict[str, float]:
+    def _base(self) -> Pool:
+        """On the main process."""
         assert self.base_pool is not None
-        return sample_metrics(self.base_pool, self.trainer.temperature)
+        return self.base_pool
 
     def _step_spec(self, seed: int, step: int, path: Path) -> PoolSpec:
         """The spec of a step's pool; what an earlier attempt at that step left is deleted."""
         if path.exists():
             shutil.rmtree(path)
-        return self.filler.spec(seed, model=str(self.folder), revision=f"step {step}", weights="in training")
+        return self.policy_pool.spec(seed, model=str(self.folder), revision=f"step {step}", weights="in training")
 
     # The run's folder
 

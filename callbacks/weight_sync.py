@@ -17,7 +17,7 @@ health is checked, and after three failed checks the request raises.
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from functools import partial
+from functools import cached_property, partial
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -130,7 +130,6 @@ class WeightSyncCheck(TrainerCallback):
                 "offleash: vLLM's weights are checked on text only: the vision tower is not compared"
             )
         self.differences: list[float] = []
-        self._noise: Noise | None = None
         self._moved_at: Scores | None = None
         self._checked: tuple[int, int] | None = None
         before_generate(trainer, self._check_once)
@@ -163,7 +162,7 @@ class WeightSyncCheck(TrainerCallback):
         difference, fault = 0.0, None
         if not is_server(self.trainer) or self.trainer.accelerator.is_main_process:
             now = Scores(trainer_t, np.array(engine_logps(self.trainer, self.ids)))
-            difference, fault = now.difference, find_fault(now, self._moved_at, self._rounding())
+            difference, fault = now.difference, find_fault(now, self._moved_at, self._rounding)
             self._moved_at = now if served_moved(now, self._moved_at) else self._moved_at
         found = gather_object([(difference, fault)])
         self.differences.append(max(difference for difference, _ in found))
@@ -190,13 +189,12 @@ class WeightSyncCheck(TrainerCallback):
         logps = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[:, :, 0]
         return logps[mask[:, 1:].bool()].double().cpu().numpy()
 
+    @cached_property
     def _rounding(self) -> Noise:
-        if self._noise is None:
-            args = self.trainer.args
-            computed = "bfloat16" if args.bf16 else "float16" if args.fp16 else self.trainer.model.dtype
-            names = [str(computed).removeprefix("torch."), engine_dtype(self.trainer)]
-            self._noise = max(NOISE.get(name, NOISE["bfloat16"]) for name in names)
-        return self._noise
+        args = self.trainer.args
+        computed = "bfloat16" if args.bf16 else "float16" if args.fp16 else self.trainer.model.dtype
+        names = [str(computed).removeprefix("torch."), engine_dtype(self.trainer)]
+        return max(NOISE.get(name, NOISE["bfloat16"]) for name in names)
 
 
 def scored_sequences(trainer: PolicyTrainer, task: Task | None) -> list[list[int]]:

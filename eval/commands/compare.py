@@ -1,4 +1,4 @@
-"""offleash compare: what a policy, or a series of checkpoints, lost and gained against its base.
+"""Show what a policy, or a series of checkpoints, lost and gained against its base.
 
 Two pools, drawn from the same problems with the same template and sampling, as `offleash sample` or a monitored run
 leaves them:
@@ -81,11 +81,8 @@ def _pools(options: argparse.Namespace) -> tuple[list[Path], list[Any]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    summary, _, rest = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
-        prog="offleash compare",
-        description=summary.partition(": ")[2] + "\n" + rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="offleash compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("pools", nargs="*", type=Path, metavar="BASE POLICY", help="folders of pools; more than two are a series")

@@ -1,4 +1,4 @@
-"""offleash pairs: the model pairs of "The Invisible Leash": list them, or print the commands that reproduce one.
+"""List the model pairs of "The Invisible Leash", or print the commands that reproduce one.
 
 offleash pairs                   every pair with its models and what the paper found
 offleash pairs prorl-1.5b-v1     what to run: both arms, and the comparison beside the paper's numbers; for its entropy
@@ -24,19 +24,15 @@ JUDGE = {"judge_url": "http://localhost:8000/v1", "judge_model": "YOUR-JUDGE"}
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     if options.name is None:
-        for name in pair_names():
-            print(_listed(find_pair(name)))
-        return 0
-    print("\n\n".join(commands(find_pair(options.name), options.pools, options.tasks, options.k)))
+        print("\n".join(_listed(find_pair(name)) for name in pair_names()))
+    else:
+        print("\n\n".join(commands(find_pair(options.name), options.pools, options.tasks, options.k)))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    summary, _, rest = (__doc__ or "").partition("\n")
     made = argparse.ArgumentParser(
-        prog="offleash pairs",
-        description=summary.partition(": ")[2] + "\n" + rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="offleash pairs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("name", nargs="?", help="a pair, or a YAML file with your own")
     made.add_argument("--pools", default="pools", metavar="DIR", help="folder for the samples (default: %(default)s)")

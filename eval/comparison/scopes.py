@@ -66,6 +66,14 @@ class Settings(NamedTuple):
     examples: int = 10
 
 
+class _Resampling(NamedTuple):
+    """Arguments of every bootstrap."""
+
+    rng: np.random.Generator
+    confidence: float
+    resamples: int
+
+
 class Part(NamedTuple):
     """Some problems of one task."""
 
@@ -93,6 +101,7 @@ class _Hits(NamedTuple):
 
 def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope:
     rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
+    how = _Resampling(rng, settings.confidence, settings.resamples)
     parts = [part for part in parts if part.chosen_p.any()]
     problems, units = [_problem_hits(part) for part in parts], [_unit_hits(part) for part in parts]
     k_p = np.concatenate([_budget(part) for part in parts])
@@ -102,12 +111,12 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
         one_unit=all(_is_one_unit(part) for part in parts),
         k_min=int(k_p.min()),
         k_max=int(k_p.max()),
-        units=_level(parts, units, int(k_p.min()), settings, rng),
-        problem_level=_level(parts, problems, int(k_p.min()), settings, rng),
-        curves=_curves(parts, settings, rng),
+        units=_level(parts, units, int(k_p.min()), how),
+        problem_level=_level(parts, problems, int(k_p.min()), how),
+        curves=_curves(parts, how),
         rows_k=min(part.aligned.rows_k for part in parts),
-        rows=_rows(parts, settings, rng),
-        perplexity=tuple(_perplexities(parts, problems, settings, rng)),
+        rows=_rows(parts, how),
+        perplexity=tuple(_perplexities(parts, problems, how)),
     )
 
 
@@ -160,36 +169,22 @@ def _joined(parts: Sequence[_Hits]) -> _Hits:
     return _Hits(*(np.concatenate(columns) for columns in zip(*moved, strict=True)))
 
 
-def _level(parts: Sequence[Part], hits: Sequence[_Hits], k: int, settings: Settings, rng: np.random.Generator) -> Level:
+def _level(parts: Sequence[Part], hits: Sequence[_Hits], k: int, how: _Resampling) -> Level:
     joined = _joined(hits)
     # A plan that stops at r successes cannot distinguish more than r hits.
     largest = min((part.aligned.plan.successes for part in parts if part.aligned.plan is not None), default=STABLE_HITS)
     thresholds = [1, STABLE_HITS] if largest >= STABLE_HITS else [1]
-    supports = [_support(parts, hits, joined, threshold, k, settings, rng) for threshold in thresholds]
+    supports = [_support(parts, hits, joined, threshold, k, how) for threshold in thresholds]
     return Level(len(joined.base), supports[0], supports[1] if len(supports) > 1 else None)
 
 
 def _support(
-    parts: Sequence[Part],
-    hits: Sequence[_Hits],
-    joined: _Hits,
-    threshold: int,
-    k: int,
-    settings: Settings,
-    rng: np.random.Generator,
+    parts: Sequence[Part], hits: Sequence[_Hits], joined: _Hits, threshold: int, k: int, how: _Resampling
 ) -> Support:
     tests = [_noise(part.aligned.plan, of_part, threshold) for part, of_part in zip(parts, hits, strict=True)]
     return Support(
         threshold=threshold,
-        estimates=bootstrap_dynamics(
-            joined.base,
-            joined.policy,
-            joined.problem,
-            rng=rng,
-            threshold=threshold,
-            confidence=settings.confidence,
-            resamples=settings.resamples,
-        ),
+        estimates=bootstrap_dynamics(joined.base, joined.policy, joined.problem, threshold=threshold, **how._asdict()),
         shrunk=_sum([None if test is None else test.shrunk for test in tests]),
         expanded=_sum([None if test is None else test.expanded for test in tests]),
         detection_limit=detection_limit(k) if threshold == 1 else detection_limit_exact(k, hits=min(threshold - 1, k)),
@@ -219,21 +214,13 @@ def _sum(parts: Sequence[Excess | None]) -> Noise:
     return Noise(total.expected, total.excess, total.p)
 
 
-def _curves(parts: Sequence[Part], settings: Settings, rng: np.random.Generator) -> Curves:
+def _curves(parts: Sequence[Part], how: _Resampling) -> Curves:
     largest = [min(_largest_k(part, side) for part in parts) for side in ("base", "policy")]
     ks = sorted({*budgets(min(largest)), *budgets(max(largest))})
     base_pk = np.concatenate([part.aligned.base.curve(ks)[part.chosen_p] for part in parts])
     policy_pk = np.concatenate([part.aligned.policy.curve(ks)[part.chosen_p] for part in parts])
-    curves = compare_curves(
-        base_pk, policy_pk, ks, rng=rng, confidence=settings.confidence, resamples=settings.resamples
-    )
-    return Curves(
-        ks=tuple(ks),
-        base=tuple(curves.base),
-        policy=tuple(curves.policy),
-        difference=tuple(curves.difference),
-        crossing=curves.crossing,
-    )
+    curves = compare_curves(base_pk, policy_pk, ks, **how._asdict())
+    return Curves(tuple(ks), tuple(curves.base), tuple(curves.policy), tuple(curves.difference), curves.crossing)
 
 
 def _largest_k(part: Part, side: str) -> int:
@@ -241,7 +228,7 @@ def _largest_k(part: Part, side: str) -> int:
     return int(arm.all_n_p[part.chosen_p].min()) if arm.plan is None else arm.plan.cap
 
 
-def _rows(parts: Sequence[Part], settings: Settings, rng: np.random.Generator) -> dict[str, Contrast]:
+def _rows(parts: Sequence[Part], how: _Resampling) -> dict[str, Contrast]:
     """Means over problems with intervals. One set of weights for all rows; a problem counts where a value is known."""
     columns: list[Floats] = []
     corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64)
@@ -253,7 +240,7 @@ def _rows(parts: Sequence[Part], settings: Settings, rng: np.random.Generator) -
         # Of failures only if none (or nothing else) was seen: they come in a few draws, not in whole problems.
         known = name in ("avg", "majority") or (name in SHARES and _is_constant(base_p, policy_p))
         pseudo += [v if known else np.full(4, np.nan) for v in (corners[:, 0], corners[:, 1], corners @ [-1, 1])]
-    estimates = _mean_estimates(np.stack(columns, 1), np.stack(pseudo, 1), 0.25, settings, rng)
+    estimates = _mean_estimates(np.stack(columns, 1), np.stack(pseudo, 1), how)
     return {name: Contrast(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(ROWS)}
 
 
@@ -267,15 +254,13 @@ def _joined_values(parts: Sequence[Part], name: str) -> tuple[Floats, Floats]:
     return np.concatenate([one for one, _ in pairs]), np.concatenate([other for _, other in pairs])
 
 
-def _mean_estimates(
-    rows_pc: Floats, pseudo_rc: Floats, weight: float, settings: Settings, rng: np.random.Generator
-) -> list[Estimate]:
+def _mean_estimates(rows_pc: Floats, pseudo_rc: Floats, how: _Resampling) -> list[Estimate]:
     """The mean of each column over the rows where it is known, resampling rows; NaN is unknown, also in `pseudo_rc`."""
     n, width = rows_pc.shape
     values = np.vstack([rows_pc, pseudo_rc])
     known = np.isfinite(values)
-    shape = np.r_[np.ones(n), np.full(len(pseudo_rc), weight)]
-    means = weighted_means(np.hstack([np.where(known, values, 0.0), known]), shape, settings.resamples, rng)
+    shape = np.r_[np.ones(n), np.full(len(pseudo_rc), 0.25)]
+    means = weighted_means(np.hstack([np.where(known, values, 0.0), known]), shape, how.resamples, how.rng)
     total_bc, share_bc = means[:, :width], means[:, width:]
     resampled_bc = np.divide(total_bc, share_bc, out=np.full(total_bc.shape, np.nan), where=share_bc > 0)
     estimates = []
@@ -284,13 +269,11 @@ def _mean_estimates(
         # One problem alone says nothing about the variation between problems, unless pseudo-problems do.
         spread = resampled_bc[:, c] if len(sure) > 1 or known[n:, c].any() else np.empty(0)
         mean = float(sure.mean()) if len(sure) else math.nan
-        estimates.append(interval(mean, spread, len(sure), settings.confidence))
+        estimates.append(interval(mean, spread, len(sure), how.confidence))
     return estimates
 
 
-def _perplexities(
-    parts: Sequence[Part], problems: Sequence[_Hits], settings: Settings, rng: np.random.Generator
-) -> list[Perplexity]:
+def _perplexities(parts: Sequence[Part], problems: Sequence[_Hits], how: _Resampling) -> list[Perplexity]:
     joined = _joined(problems)
     in_base, in_policy = joined.base > 0, joined.policy > 0
     masks = {
@@ -306,7 +289,7 @@ def _perplexities(
         if not np.isfinite(nll_p).any():
             continue
         columns = np.stack([np.where(mask, nll_p, np.nan) for mask in masks.values()], 1)
-        estimates = _mean_estimates(columns, np.empty((0, len(masks))), 0.0, settings, rng)
+        estimates = _mean_estimates(columns, np.empty((0, len(masks))), how)
         found.append(Perplexity(drawn_by, under, {cell: _exp(e) for cell, e in zip(masks, estimates, strict=True)}))
     return found
 

@@ -93,7 +93,9 @@ def noise_test(
 def excess_over(observed: int, pmf: Floats) -> Excess:
     """A count against its null distribution `pmf` over 0, 1, 2, ..."""
     expected = float(np.arange(pmf.size) @ pmf)
-    return Excess(observed, expected, observed - expected, min(1.0, float(pmf[observed:].sum())), pmf)
+    # The small terms first: the sum of a whole distribution is then 1 more often.
+    p = min(1.0, float(pmf[observed + 1 :].sum() + pmf[observed : observed + 1].sum()))
+    return Excess(observed, expected, observed - expected, p, pmf)
 
 
 def _one_sided(total_u: Ints, n_here_u: Ints, n_there_u: Ints, threshold: int) -> Floats:

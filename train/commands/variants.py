@@ -1,4 +1,4 @@
-"""offleash variants: compare exploration variants with plain and with controls, over several seeds.
+"""Compare exploration variants with plain and with controls, over several seeds.
 
     offleash variants --config recipes/lab.yaml --explorers low_lr placebo pass_at_k focal --seeds 5 --out runs/variants
 
@@ -69,11 +69,10 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    summary, _, rest = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         prog="offleash variants",
         usage="offleash variants --config RECIPE --explorers NAME [NAME ...] --out OUT [...] [-- TRAINING FLAGS]",
-        description=summary.partition(": ")[2] + "\n" + rest,
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument

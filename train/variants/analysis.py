@@ -164,8 +164,7 @@ def _judge(
         lacking.append(f"p = {share(better_p)} after correction for {family} variants")
     if lacking:
         return Verdict("no", "; ".join(lacking), *flags)
-    untested = [reference for reference in _references(members) if reference not in _tested(against)]
-    if untested:
+    if untested := [reference for reference in _references(members) if reference not in _tested(against)]:
         return Verdict("open", f"above plain, but not tested against {' and '.join(untested)}", *flags)
     return Verdict("better", "", *flags)
 
@@ -227,8 +226,7 @@ def rising(values: Sequence[float]) -> list[float]:
 
 def _warnings(groups: Mapping[str, Sequence[Measured]]) -> list[str]:
     found = []
-    absent = [reference for reference in REFERENCES if reference not in groups]
-    if absent:
+    if absent := [reference for reference in REFERENCES if reference not in groups]:
         found.append(f"{' and '.join(absent)} not in this sweep: no variant can be called better without it")
     for name, members in groups.items():
         found += [
@@ -238,8 +236,7 @@ def _warnings(groups: Mapping[str, Sequence[Measured]]) -> list[str]:
         ]
     if any(len(members) < 2 for members in groups.values()):
         found.append("a variant with a single seed has no interval and no p-value: run at least 2 seeds, preferably 5")
-    same = [name for name, members in groups.items() if name != PLAIN and _are_same(members, groups[PLAIN])]
-    if same:
+    if same := [name for name, of in groups.items() if name != PLAIN and _are_same(of, groups[PLAIN])]:
         found.append(f"{' and '.join(same)} gave exactly the same numbers as plain: its settings have no effect here")
     return [*found, *_budget_warnings(groups)]
 

@@ -1,7 +1,7 @@
-"""pass@1 against what may be lost for it: the Pareto front of a sweep, for NSCR and for other metrics.
+"""The Pareto front of a sweep: pass@1 against NSCR and other metrics.
 
-The kind of a point shows in its shape and fill as well as in its color: plain is a circle, controls are hollow
-diamonds, variants are squares. Error bars are intervals over seeds; long ones are cut off at the edge.
+Shape, fill and color show the kind of a point: plain is a circle, controls are hollow diamonds, variants are squares.
+Error bars are intervals over seeds; long ones are clipped at the edge.
 """
 
 import math
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SHAPES = {PLAIN: ("o", SOFT, SOFT), "control": ("D", "none", SOFT), "variant": ("s", POLICY, POLICY)}
 """Kind -> marker, fill, edge."""
 LINE = 0.165
-"""Inches from one name to the next."""
+"""Inches between names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Point:
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The points that no other beats in one coordinate without losing in the other, from left to right."""
+    """Indices of the points that no other point dominates, from left to right."""
     front, best = [], -math.inf
     for i in sorted(range(len(points)), key=lambda i: (-points[i][0], -points[i][1])):
         if points[i][1] > best:
@@ -58,7 +58,7 @@ def tradeoff_figure(sweep: Sweep, analysis: Analysis) -> "Figure":
 def _figure(
     sweep: Sweep, analysis: Analysis, metrics: Sequence[str], panel: tuple[float, float], columns: int
 ) -> "Figure":
-    """`panel` is its width and least height in inches: it is as high as its names need."""
+    """`panel`: width and minimum height in inches; a panel grows with the number of names."""
     from matplotlib.figure import Figure
 
     drawn = [_points(analysis, metric) for metric in metrics]
@@ -125,7 +125,7 @@ def _arms(e: Estimate) -> list[list[float]] | None:
 
 
 def _window(estimates: Sequence[Estimate], level: float) -> tuple[float, float]:
-    """All points and the base, and room for the usual interval: a long one leaves the picture."""
+    """All points, the base, and room for an interval of median length; longer ones are clipped."""
     values = [v for v in (*(e.value for e in estimates), level) if math.isfinite(v)] or [0.0]
     usual = median([(e.high - e.low) / 2 for e in estimates if not math.isnan(e.low)] or [0.0])
     span = max(values) - min(values)
@@ -134,7 +134,7 @@ def _window(estimates: Sequence[Estimate], level: float) -> tuple[float, float]:
 
 
 def _name_points(axes: Any, points: Sequence[Point], gap: float) -> None:
-    """The names in a column at the right, each as high as its point as far as `gap` from name to name allows."""
+    """Names in a column at the right, each as close to the height of its point as the `gap` between names allows."""
     low, high = axes.get_ylim()
     points = sorted(points, key=lambda point: point.y.value)
     heights = rising([(point.y.value - low) / (high - low) - i * gap for i, point in enumerate(points)])

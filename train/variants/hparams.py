@@ -1,7 +1,8 @@
-"""TensorBoard's HParams page of a sweep: variant, seed and what the overlay changed, beside what came of it.
+"""TensorBoard's HParams page of a sweep: variant, seed and the overlay's settings beside the results.
 
-The page shows the columns of the first experiment record it finds, and `SummaryWriter.add_hparams` writes one for each
-run, with that run's keys only. Here one record has the keys of all runs; TensorBoard's own helpers need TensorFlow.
+The page takes its columns from the first experiment record it finds. `SummaryWriter.add_hparams` writes a record per
+run with only that run's keys, so one record with the keys of all runs is written here; TensorBoard's own helpers need
+TensorFlow.
 """
 
 import json
@@ -26,9 +27,9 @@ Setting = float | str | bool
 def write_hparams(
     folder: Path, runs: Sequence[Measured], settings: Mapping[tuple[str, int], Mapping[str, Any]]
 ) -> None:
-    """Event files under `folder`, one folder for each run; what an earlier report left there is replaced.
+    """Write event files under `folder`, a folder per run, replacing those of an earlier report.
 
-    `settings` of a variant and a seed are what its overlay changed, as the run was begun with it.
+    `settings`: (variant, seed) -> the overlay's settings when the run was started.
     """
     shutil.rmtree(folder, ignore_errors=True)
     of_runs = [
@@ -56,14 +57,9 @@ def _write_session(folder: Path, run: Measured, settings: Mapping[str, Setting])
 
 
 def _experiment(of_runs: Sequence[Mapping[str, Setting]]) -> Summary:
-    values: dict[str, list[Setting]] = {}
-    for of_run in of_runs:
-        for key, value in of_run.items():
-            values.setdefault(key, [])
-            if value not in values[key]:
-                values[key].append(value)
     infos = []
-    for key, found in values.items():
+    for key in dict.fromkeys(key for of_run in of_runs for key in of_run):
+        found = list(dict.fromkeys(of_run[key] for of_run in of_runs if key in of_run))
         infos.append(HParamInfo(name=key, type=_type(found)))
         for value in found:
             _put(infos[-1].domain_discrete.values.add(), value)

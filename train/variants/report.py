@@ -7,15 +7,15 @@ The JSON keys are stable: keys may be added but are never renamed; `format` coun
      "runs": [{"variant", "seed", "steps": [n], "series": [{metric: x}], "rollouts": n or null, "base_samples": n}]}
 
     VARIANT     name, control (true or false), seeds, "estimates": {metric: ESTIMATE},
-                "since_start": ESTIMATE (NSCR less that of step 0),
-                "against": {plain | placebo | low_lr | two_updates | high_lr: {metric: DIFFERENCE}} (the variant less
+                "since_start": ESTIMATE (NSCR minus that of step 0),
+                "against": {plain | placebo | low_lr | two_updates | high_lr: {metric: DIFFERENCE}} (the variant minus
                 the reference),
-                "holm_p": {metric: p} (against plain, over the `family` of variants that are no controls),
+                "holm_p": {metric: p} (against plain, over the `family` of variants that are not controls),
                 "better_p": p (of all that `better` claims, corrected likewise),
                 "early_stop": null or {"estimates": {metric: ESTIMATE}, "differences": {metric: DIFFERENCE}},
                 "verdict": {word, why, pass_no_worse, expands, expands_significantly}
     DIFFERENCE  value, low, high, n, lower_bound (one-sided, 95 %), p (two-sided), method (paired, welch, none)
-    ESTIMATE    value, low, high, n (seeds it rests on)
+    ESTIMATE    value, low, high, n (number of seeds)
 
 Metrics: the keys of `offleash.train.variants.results.METRICS`. Undefined numbers are null.
 """

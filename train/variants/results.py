@@ -9,7 +9,7 @@ import inspect
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,7 +113,7 @@ def read_sweep(runs: Sequence[Run]) -> Sweep:
         )
     first_record = records[0]
     return Sweep(
-        runs=tuple(replace(read_run(run.folder, run.overlay.name, run.seed), controls=run.controls) for run in ended),
+        runs=tuple(map(read_run, ended)),
         missing={run.name: _why_missing(run) for run in runs if not run.has_ended},
         base=_metrics(first_record["base"], first_record),
         k=int(first_record["k"]),
@@ -122,11 +122,11 @@ def read_sweep(runs: Sequence[Run]) -> Sweep:
     )
 
 
-def read_run(folder: Path, variant: str, seed: int) -> Measured:
-    record = _record(folder)
+def read_run(run: Run) -> Measured:
+    record = _record(run.folder)
     series = sorted((int(step), _metrics(of_step, record)) for step, of_step in record["steps"].items())
     steps, metrics = zip(*series, strict=True)
-    return Measured(variant, seed, steps, metrics, *read_budget(folder, steps[-1]))
+    return Measured(run.overlay.name, run.seed, steps, metrics, *read_budget(run.folder, steps[-1]), run.controls)
 
 
 class Budget(NamedTuple):
@@ -185,8 +185,7 @@ def _metrics(raw: Mapping[str, float | None], record: Mapping[str, Any]) -> dict
         "truncated": tags.TRUNCATED.tag,
         "failed": tags.FAILED.tag,
     }
-    values = {key: raw.get(tag) for key, tag in of_key.items()}
-    return {key: math.nan if (value := values[key]) is None else float(value) for key in METRICS}
+    return {key: math.nan if (value := raw.get(of_key[key])) is None else float(value) for key in METRICS}
 
 
 def _why_missing(run: Run) -> str:

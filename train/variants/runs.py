@@ -63,14 +63,11 @@ class Run:
     @property
     def has_ended(self) -> bool:
         """The model is saved, which a run does last, and the last measurement did not fail."""
-        return self.has_begun and (self.folder / FINAL).exists() and not self.lacks_measurement
-
-    @property
-    def lacks_measurement(self) -> bool:
-        """The monitor failed after the last checkpoint; training goes on without it."""
+        if not (self.has_begun and (self.folder / FINAL).exists()):
+            return False
         saved = [int(path.name.removeprefix("checkpoint-")) for path in checkpoints(self.folder)]
         measured = json.loads((self.folder / HISTORY).read_text())["steps"]
-        return max(saved, default=0) > max(map(int, measured), default=0)
+        return max(saved, default=0) <= max(map(int, measured), default=0)
 
 
 def plan(

@@ -1,7 +1,7 @@
-"""Means and differences over a handful of seeds: Student's t, paired or Welch's, and Holm's correction.
+"""Means and differences over a few seeds: Student's t test, paired or Welch's, and Holm's correction.
 
-Seeds are few, so everything rests on t and on seed noise that is roughly normal. One value has a mean and no interval;
-values that do not vary have no p (NaN) unless they are equal, which is p = 1.
+With few seeds the tests rely on roughly normal seed noise. A single value has a mean but no interval. Differences that
+do not vary have no p-value (NaN), except that equal values have p = 1.
 
 Welch 1947, "The generalization of Student's problem when several different population variances are involved";
 Holm 1979, "A simple sequentially rejective multiple test procedure".
@@ -22,41 +22,39 @@ ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of two means. `lower_bound` is the one-sided 95 % lower bound; `p` is two-sided, NaN where there is no test."""
+    """Difference of two means. `lower_bound` is one-sided, at 95 %; `p` is two-sided, NaN if there is no test."""
 
     estimate: Estimate
     lower_bound: float
     p: float
     method: str
-    """`paired`, `welch`, or `none` where one side has a single value."""
+    """`paired`, `welch`, or `none` if one side has a single value."""
     error: float = math.nan
-    """The standard error; 0 where the values do not vary."""
+    """The standard error; 0 if the values do not vary."""
     df: float = math.nan
 
     @property
     def is_above(self) -> bool:
-        """Significantly, at ALPHA."""
+        """Significantly positive, at ALPHA."""
         return self.p_positive < ALPHA
 
     @property
     def p_positive(self) -> float:
-        """p, if the difference is positive; a negative one speaks for nothing (1)."""
+        """`p` if the difference is positive, otherwise 1."""
         return 1.0 if self.estimate.value <= 0 else self.p
 
     def p_above(self, bound: float) -> float:
-        """One-sided, against "no more than `bound`": below ALPHA exactly where `lower_bound` is above it."""
+        """One-sided p-value of a difference above `bound`: below ALPHA exactly if `lower_bound` is above it."""
         if not self.error > 0:
             return math.nan if math.isnan(self.error) else float(self.estimate.value <= bound)
-        t = (self.estimate.value - bound) / self.error
-        tail = two_sided(t, self.df) / 2
-        return tail if t > 0 else 1 - tail
+        return upper_tail((self.estimate.value - bound) / self.error, self.df)
 
 
-def two_sided(t: float, df: float) -> float:
-    """P(|T| >= |t|) for Student's T with `df` degrees of freedom."""
-    from scipy.special import betainc
+def upper_tail(t: float, df: float) -> float:
+    """P(T >= t) for Student's T with `df` degrees of freedom."""
+    from scipy.special import stdtr
 
-    return float(betainc(df / 2, 0.5, df / (df + t * t)))
+    return float(stdtr(df, -t))
 
 
 def t_quantile(q: float, df: float) -> float:
@@ -67,10 +65,7 @@ def t_quantile(q: float, df: float) -> float:
 
 
 def mean_over_seeds(values: Sequence[float], within: tuple[float, float] = (-math.inf, math.inf)) -> Estimate:
-    """The mean with its t interval, cut to what the number can be (`within`).
-
-    Seeds where the number is undefined (NaN) are left out and not counted.
-    """
+    """The mean with its t interval, clipped to the metric's range `within`. Undefined values (NaN) are left out."""
     known = _known(values)
     if not len(known):
         return Estimate(math.nan, math.nan, math.nan, 0)
@@ -84,7 +79,7 @@ def mean_over_seeds(values: Sequence[float], within: tuple[float, float] = (-mat
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     """Mean of ours - theirs, seed by seed."""
     if len(ours) != len(theirs):
-        raise ConfigError(f"paired values come in pairs, got {len(ours)} and {len(theirs)}")
+        raise ConfigError(f"a paired test needs equally many values, got {len(ours)} and {len(theirs)}")
     gaps = _known([a - b for a, b in zip(ours, theirs, strict=True)])
     if len(gaps) < 2:
         return _untested(float(gaps.mean()) if len(gaps) else math.nan, len(gaps))
@@ -93,7 +88,7 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
 
 
 def welch(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    """Mean of ours - mean of theirs, where the seeds are others; n is the smaller count."""
+    """Mean of ours - mean of theirs, for different seeds; n is the smaller count."""
     a, b = _known(ours), _known(theirs)
     n = min(len(a), len(b))
     value = float(a.mean() - b.mean()) if n else math.nan
@@ -120,7 +115,7 @@ def _tested(value: float, error: float, df: float, n: int, method: str) -> Diffe
         return Difference(Estimate(value, value, value, n), value, 1.0 if value == 0 else math.nan, method, 0.0, df)
     half, below = (t_quantile(q, df) * error for q in ((1 + CONFIDENCE) / 2, 1 - ALPHA))
     within = Estimate(value, value - half, value + half, n)
-    return Difference(within, value - below, two_sided(value / error, df), method, error, df)
+    return Difference(within, value - below, 2 * upper_tail(abs(value / error), df), method, error, df)
 
 
 def _untested(value: float, n: int) -> Difference:

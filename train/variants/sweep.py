@@ -93,7 +93,7 @@ class _Processes:
             process, start = self.running.pop(run)
             took = _clock(time.monotonic() - start)
             if process.returncode == 0 and run.has_ended:
-                last = read_run(run.folder, run.overlay.name, run.seed).last
+                last = read_run(run).last
                 _say(f"{run.name}: ended in {took}: pass@1 {share(last['pass_at_1'])}, NSCR {share(last['nscr'])}")
             else:
                 self._fail(run, process.returncode, took)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from offleash.train.variants.significance import holm, mean_over_seeds, paired, t_quantile, two_sided, welch
+from offleash.train.variants.significance import holm, mean_over_seeds, paired, t_quantile, upper_tail, welch
 
 
 @pytest.mark.parametrize(
@@ -14,15 +14,15 @@ from offleash.train.variants.significance import holm, mean_over_seeds, paired, 
 )
 def test_quantiles_are_those_of_the_tables(q, df, table):
     assert t_quantile(q, df) == pytest.approx(table, rel=1e-5)
-    assert two_sided(t_quantile(q, df + 0.37), df + 0.37) == pytest.approx(2 * (1 - q), rel=1e-8)
+    assert upper_tail(t_quantile(q, df + 0.37), df + 0.37) == pytest.approx(1 - q, rel=1e-8)
 
 
 def test_p_has_its_closed_forms():
-    assert two_sided(1.0, 1) == pytest.approx(0.5)  # Cauchy
+    assert upper_tail(1.0, 1) == pytest.approx(0.25)  # Cauchy
     t = 1.7
-    assert two_sided(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t))
-    assert two_sided(0.0, 7) == 1.0
-    assert two_sided(-t, 5) == two_sided(t, 5)
+    assert 2 * upper_tail(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t))
+    assert upper_tail(0.0, 7) == 0.5
+    assert upper_tail(-t, 5) == pytest.approx(1 - upper_tail(t, 5))
 
 
 def test_a_mean_has_the_interval_worked_by_hand():
@@ -46,7 +46,7 @@ def test_paired_is_worked_by_hand():
     assert d.method == "paired"
 
 
-def test_a_bound_is_passed_where_the_floor_is_above_it():
+def test_a_bound_is_passed_if_the_lower_bound_is_above_it():
     d = paired([1.0, 2.0, 4.0], [0.0, 1.0, 1.0])
     assert d.p_above(d.lower_bound) == pytest.approx(0.05)
     assert d.p_above(0.0) == pytest.approx(d.p / 2)
@@ -61,7 +61,7 @@ def test_a_bound_is_passed_where_the_floor_is_above_it():
 def test_welch_is_worked_by_hand():
     d = welch([1.0, 3.0], [0.0, 1.0, 2.0])  # variances of the means 1 and 1/3, df = (4/3)^2 / (1 + 1/18) = 32/19
     assert d.estimate.value == 1.0
-    assert d.p == pytest.approx(two_sided(1 / math.sqrt(4 / 3), 32 / 19))
+    assert d.p == pytest.approx(2 * upper_tail(1 / math.sqrt(4 / 3), 32 / 19))
     assert d.estimate.n == 2
 
 
