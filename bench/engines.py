@@ -24,7 +24,7 @@ from offleash.eval.engines.base import Request
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.vllm_engine import VllmEngine
-from offleash.eval.pool.fill import draw
+from offleash.eval.pool.fill import Fill
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.testing import make_pool
@@ -71,7 +71,7 @@ class Bench:
     def ours(self, seed: int) -> tuple[int, float]:
         pool = self.pool(seed)
         start = time.perf_counter()
-        totals = draw(pool, self.task, self.engine, self.prepared.prompts, self.sampling, show=False)
+        totals = Fill(pool, self.task, self.engine, self.prepared.prompts, self.sampling).run(progress=False)
         return totals.tokens, time.perf_counter() - start
 
     def raw(self, seed: int) -> tuple[int, float]:

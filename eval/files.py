@@ -66,11 +66,9 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)  # does nothing to a file
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _flush_folder(folder: Path) -> None:

@@ -6,7 +6,6 @@ pool is identified by its fingerprint, so that later runs, other variants and ot
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.problem import Problem, Task, Verdict
+from offleash.eval.problem import Task
 from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.verify.health import Failures
 
@@ -95,17 +94,13 @@ class PolicyPool:
             model=model,
             revision=revision,
             weights=weights,
-            **{
-                **asdict(self.sampling),
-                "stop": tuple(f"{key}={value}" for key, value in sorted(generation.items())),
-            },
+            **{**asdict(self.sampling), "stop": tuple(f"{key}={value}" for key, value in sorted(generation.items()))},
             seed=seed,
             k=self.k,
             plan=Plan(scored_at_temperature=float(trainer.temperature)),
             engine="trl-vllm" if trainer.use_vllm else "trl-transformers",
             dtype=str(trainer.model.dtype).removeprefix("torch."),
             versions=library_versions(LIBRARIES),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
     def base_spec(self, seed: int) -> PoolSpec:
@@ -157,20 +152,17 @@ class PolicyPool:
         verdicts = self.task.verify(problems, [d.completion for d in draws], [d.truncated for d in draws])
         self.failures.add(verdicts)
         self.failures.check()
-        pool.append([_sample(*row) for row in zip(problems, draws, verdicts, strict=True)])
-
-
-def _sample(problem: Problem, draw: Draw, verdict: Verdict) -> Sample:
-    return Sample(
-        problem_id=problem.id,
-        index=draw.index,
-        answer=verdict.answer,
-        correct=verdict.correct,
-        status=verdict.status,
-        extracted_by=verdict.extracted_by,
-        tokens=draw.tokens,
-        logprob=draw.logprob,
-        base_logprob=draw.base_logprob,
-        entropy=draw.entropy,
-        completion=draw.completion,
-    )
+        samples = [
+            Sample.judged(
+                problem.id,
+                draw.index,
+                verdict,
+                tokens=draw.tokens,
+                logprob=draw.logprob,
+                base_logprob=draw.base_logprob,
+                entropy=draw.entropy,
+                completion=draw.completion,
+            )
+            for problem, draw, verdict in zip(problems, draws, verdicts, strict=True)
+        ]
+        pool.append(samples)

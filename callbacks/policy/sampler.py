@@ -10,7 +10,7 @@ that was lost can be drawn again, alone, and gives the same samples.
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,19 +32,12 @@ from offleash.callbacks.policy.trl_seam import (
     without_gradient_checkpointing,
 )
 from offleash.eval.images import has_images, with_pictures
+from offleash.eval.pool.ledger import Block
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Sampling, round_seed
 
 PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
 """Fields of a processor's output that have one value per token."""
-
-
-class Block(NamedTuple):
-    """`size` draws of one problem, from index `start` on."""
-
-    problem: int
-    start: int
-    size: int
 
 
 class Round(NamedTuple):
@@ -118,10 +111,7 @@ class TrainerSampler:
                 set_seed(round_seed(seed, round_.number) + trainer.accelerator.process_index)
                 trainer.model.eval()
                 try:
-                    if from_base:
-                        with self.base.sampled():
-                            local = self._generate(round_)
-                    else:
+                    with self.base.sampled() if from_base else nullcontext():
                         local = self._generate(round_)
                     if round_.scored:
                         self._score(local, from_base)
@@ -173,7 +163,9 @@ class TrainerSampler:
     def _score(self, local: list[tuple[Draw, list[int]]], from_base: bool) -> None:
         """Fill in log-probability, mean token entropy and the base's log-probability, by teacher forcing."""
         trainer = self.trainer
-        inputs, problems = self._score_inputs(local), [draw.problem for draw, _ in local]
+        pairs = [(self.prompt_ids[draw.problem], ids) for draw, ids in local]
+        inputs = scoring_inputs(pairs, self.pad_token_id, trainer.accelerator.device)
+        problems = [draw.problem for draw, _ in local]
         mask = inputs["mask"].float()
         batch_size = trainer.args.per_device_train_batch_size
         with torch.no_grad(), without_gradient_checkpointing(trainer):
@@ -188,10 +180,6 @@ class TrainerSampler:
             draw.logprob = float((logps[i] * mask[i]).sum())
             draw.entropy = float((entropies[i] * mask[i]).sum() / max(len(ids), 1))
             draw.base_logprob = None if base_logps is None else float((base_logps[i] * mask[i]).sum())
-
-    def _score_inputs(self, local: list[tuple[Draw, list[int]]]) -> dict[str, torch.Tensor]:
-        pairs = [(self.prompt_ids[draw.problem], ids) for draw, ids in local]
-        return scoring_inputs(pairs, self.pad_token_id, self.trainer.accelerator.device)
 
     def _logps(
         self, model: Any, inputs: dict[str, torch.Tensor], problems: Sequence[int], batch_size: int

@@ -4,7 +4,9 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from offleash.eval.commands.options import json_option
 from offleash.eval.commands.sample_options import SUCCESSES, parser
@@ -15,10 +17,6 @@ from offleash.eval.pool.sample import Sampler, SampleSettings, SamplingJob
 from offleash.eval.problem import Task
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens", "stop")
-_AS_GIVEN = (
-    *("k", "seed", "limit", "template", "engine", "ray", "ray_workers", "dtype", "revision", "tokenizer"),
-    *("served_model", "save_every", "max_verifier_failures"),
-)
 
 
 def main(argv: list[str]) -> int:
@@ -47,15 +45,15 @@ def _check_flag_combinations(options: argparse.Namespace) -> None:
 def _settings(options: argparse.Namespace) -> SampleSettings:
     sampling = {name: getattr(options, name) for name in _SAMPLING if getattr(options, name) is not None}
     successes = SUCCESSES if options.successes is None else options.successes
-    return SampleSettings(
-        sampling={**sampling, "stop": tuple(options.stop)},
-        successes=successes if options.plan == "until" else None,
-        ids=[name for word in options.ids for name in _ids(word)],
-        end_tokens=options.end_token,
-        template_args=json_option(options.template_args, "--template-args"),
-        engine_args=json_option(options.engine_args, "--engine-args"),
-        **{name: getattr(options, name) for name in _AS_GIVEN},
-    )
+    made: dict[str, Any] = {
+        "sampling": {**sampling, "stop": tuple(options.stop)},
+        "successes": successes if options.plan == "until" else None,
+        "ids": [name for word in options.ids for name in _ids(word)],
+        "template_args": json_option(options.template_args, "--template-args"),
+        "engine_args": json_option(options.engine_args, "--engine-args"),
+    }
+    as_given = {item.name for item in fields(SampleSettings)} - made.keys()
+    return SampleSettings(**made, **{name: getattr(options, name) for name in as_given})
 
 
 def _ids(word: str) -> list[str]:
@@ -70,10 +68,10 @@ def _ids(word: str) -> list[str]:
 def _tasks(options: argparse.Namespace, sampler: Sampler) -> Iterator[tuple[Task, str | Path]]:
     """Each task and its folder; several tasks get subfolders."""
     texts = options.task_args or ["{}"]
-    arguments = [json_option(text, "--task-args") for text in texts * (len(options.task) if len(texts) == 1 else 1)]
+    texts = texts * len(options.task) if len(texts) == 1 else texts
     folders: set[str | Path] = set()
-    for name, given in zip(options.task, arguments, strict=True):
-        task = sampler.load_task(name, **given)
+    for name, text in zip(options.task, texts, strict=True):
+        task = sampler.load_task(name, **json_option(text, "--task-args"))
         folder = options.pool if len(options.task) == 1 else Path(options.pool, task.name.replace("/", "-"))
         if folder in folders:
             raise ConfigError(f"two tasks are called {task.name!r}: sample them into separate pools, one call each")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from offleash.eval.pool.sample import DTYPES
+from offleash.eval.commands.options import add_model_files, add_save_every, add_template
 
 SUCCESSES = 5
 
@@ -99,19 +99,13 @@ def _how(group: "argparse._ArgumentGroup") -> None:
     )
     group.add_argument(
         "--end-token",
+        dest="end_tokens",
         nargs="+",
         default=[],
         metavar="TOKEN",
         help="further tokens that end a completion, beside those of the tokenizer and generation_config",
     )
-    group.add_argument(
-        "--template",
-        default="auto",
-        help="auto: chat messages go through the tokenizer's chat template if it has one; plain: never; or a file",
-    )
-    group.add_argument(
-        "--template-args", default="{}", metavar="JSON", help='arguments of the template: {"enable_thinking": false}'
-    )
+    add_template(group)
 
 
 def _with(group: "argparse._ArgumentGroup") -> None:
@@ -138,13 +132,9 @@ def _with(group: "argparse._ArgumentGroup") -> None:
         metavar="N",
         help="number of engines; default one per GPU, or per machine without GPUs",
     )
-    group.add_argument("--dtype", choices=DTYPES, default="auto", help="auto: what the model's config says")
-    group.add_argument("--revision", help="branch, tag or commit of a hub model")
-    group.add_argument("--tokenizer", help="hub id or folder, if not the model's own")
+    add_model_files(group)
     group.add_argument("--served-model", metavar="NAME", help="name of the model, for a server that has several")
-    group.add_argument(
-        "--save-every", type=float, default=10.0, metavar="SECONDS", help="seconds between writes; default %(default)s"
-    )
+    add_save_every(group)
     group.add_argument(
         "--max-verifier-failures",
         type=float,

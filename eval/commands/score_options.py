@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from offleash.eval.commands.options import add_model_files, add_save_every, add_template
+
 DESCRIPTION = """Log-probability, perplexity and token entropy of given texts under a model, by teacher forcing: of the
 completions in a pool, or of reference traces in a file. Scores of a pool are stored inside it, in
 POOL/scores/NAME; its samples are not modified. The same command resumes incomplete scores. Scores that
@@ -66,15 +68,9 @@ def _both(group: "argparse._ArgumentGroup") -> None:
         default=1.0,
         help="divides the logits (default %(default)s: the usual perplexity)",
     )
-    group.add_argument("--template", default="auto", help="auto, plain or a file, as in offleash sample")
-    group.add_argument(
-        "--template-args", default="{}", metavar="JSON", help='of the chat template, such as {"enable_thinking": false}'
-    )
+    add_template(group)
     group.add_argument("--end-token", metavar="TOKEN", help="token to append (default: the tokenizer's; '' for none)")
-    dtypes = ("auto", "float32", "bfloat16", "float16")
-    group.add_argument("--dtype", choices=dtypes, default="auto", help="auto: from the model's config")
-    group.add_argument("--revision", help="branch, tag or commit of a hub model")
-    group.add_argument("--tokenizer", help="hub id or folder, if it is not the model's")
+    add_model_files(group)
     group.add_argument(
         "--batch-tokens", type=int, default=16384, metavar="N", help="tokens in one forward pass (default %(default)s)"
     )
@@ -85,9 +81,7 @@ def _pools(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--limit", type=int, metavar="N", help="only the first N problems")
     group.add_argument("--name", help="folder name of the scores (default: from the model's name)")
     group.add_argument("--force", action="store_true", help="score even if the model's template is not the pool's")
-    group.add_argument(
-        "--save-every", type=float, default=10.0, metavar="SECONDS", help="between writes (default %(default)s)"
-    )
+    add_save_every(group)
 
 
 def _traces(group: "argparse._ArgumentGroup") -> None:

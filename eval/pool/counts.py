@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.pool.store import Chunk
+from offleash.eval.pool.store import Answers, Chunk, float_column
 from offleash.eval.problem import Status
 from offleash.eval.stats.entropy import answer_entropies
 from offleash.eval.stats.passk import majority_at_k
@@ -101,7 +101,8 @@ class Tally:
         """Whether the most common answer of all counted draws is correct, ties split; NaN for a problem without any."""
         rng = np.random.default_rng(0)  # never used: the vote is over every draw
         right_c = 2 * self.class_correct > self.class_count
-        columns = (self._by_problem(column) for column in (self.class_count, right_c, self.class_answered))
+        edges = np.searchsorted(self.class_problem, np.arange(1, len(self.hits.problem_ids)))
+        columns = (np.split(column_c, edges) for column_c in (self.class_count, right_c, self.class_answered))
         votes_p = []
         for counts, right, answered in zip(*columns, strict=True):
             silent = int(counts[~answered].sum())
@@ -109,10 +110,6 @@ class Tally:
             drawn = int(counts.sum())
             votes_p.append(majority_at_k(votes, right[answered], drawn, rng=rng) if drawn else np.nan)
         return np.array(votes_p)
-
-    def _by_problem(self, column_c: NDArray) -> list[NDArray]:
-        edges = np.searchsorted(self.class_problem, np.arange(1, len(self.hits.problem_ids)))
-        return np.split(column_c, edges)
 
 
 class _AnswerClasses:
@@ -150,49 +147,44 @@ class _AnswerClasses:
         return AnswerCounts(tuple(problem_ids), problem_c, table.column("answer"), count_c)
 
 
-def count_answers(problem_ids: Sequence[str], chunks: Iterable[tuple[Ints, pa.DictionaryArray]]) -> AnswerCounts:
-    """From chunks of (problem_r, answer_r)."""
+def count_answers(problem_ids: Sequence[str], chunks: Iterable[Chunk]) -> AnswerCounts:
+    """From chunks with the column answer."""
     classes = _AnswerClasses()
-    for problem_r, answer_r in chunks:
-        classes.add(problem_r, answer_r)
+    for chunk in chunks:
+        classes.add(chunk.problem_r, chunk.columns.column("answer"))
     return classes.counts(problem_ids)
 
 
-def count_hits(
-    problem_ids: Sequence[str],
-    answers_p: Sequence[Sequence[str] | None],
-    chunks: Iterable[tuple[Ints, Flags, pa.DictionaryArray | None]],
-) -> Hits:
-    """From the correct answers that problems list and chunks of (problem_r, correct_r, answer_r).
+def count_hits(problem_ids: Sequence[str], answers_p: Answers, chunks: Iterable[Chunk]) -> Hits:
+    """From the correct answers that problems list and chunks with the columns correct and, if any are listed, answer.
 
-    `answer_r` may be None if no problem lists its answers. Raises PoolError for a correct sample whose answer is not
-    among those its problem lists.
+    Raises PoolError for a correct sample whose answer is not among those its problem lists.
     """
     size = len(problem_ids)
     listed_p = np.array([answers is not None for answers in answers_p], dtype=bool)
     n_p, correct_p = np.zeros(size, np.int64), np.zeros(size, np.int64)
     classes = _AnswerClasses()
-    for problem_r, correct_r, answer_r in chunks:
+    for chunk in chunks:
+        problem_r, correct_r = chunk.problem_r, _flags(chunk)
         n_p += np.bincount(problem_r, minlength=size)
         correct_p += np.bincount(problem_r[correct_r], minlength=size)
-        if answer_r is not None:
+        if listed_p.any():
             rows = np.flatnonzero(correct_r & listed_p[problem_r])
-            classes.add(problem_r[rows], answer_r.take(pa.array(rows)))
+            classes.add(problem_r[rows], chunk.columns.column("answer").take(pa.array(rows)))
     problem_u, answer_u = _units(answers_p)
     hits_u = np.where(listed_p[problem_u], 0, correct_p[problem_u])
     _add_listed(hits_u, problem_u, answer_u, classes.counts(problem_ids))
     return Hits(tuple(problem_ids), n_p, correct_p, problem_u, answer_u, hits_u)
 
 
-def tally(problem_ids: Sequence[str], answers_p: Sequence[Sequence[str] | None], chunks: Iterable[Chunk]) -> Tally:
+def tally(problem_ids: Sequence[str], answers_p: Answers, chunks: Iterable[Chunk]) -> Tally:
     """From the correct answers that problems list and chunks with TALLY_COLUMNS, in one pass."""
     sums = _Sums(len(problem_ids))
-    listed = any(answers is not None for answers in answers_p)
 
-    def counted() -> Iterator[tuple[Ints, Flags, pa.DictionaryArray | None]]:
+    def counted() -> Iterator[Chunk]:
         for chunk in chunks:
             sums.add(chunk)
-            yield chunk.problem_r, _flags(chunk), chunk.columns.column("answer") if listed else None
+            yield chunk
 
     return sums.finish(count_hits(problem_ids, answers_p, counted()))
 
@@ -239,7 +231,8 @@ class _Sums:
 
 def _values(chunk: Chunk) -> Iterator[Floats]:
     """A column for each of VALUES, NaN where unknown."""
-    tokens, own, base, entropy = (_floats(chunk, name) for name in ("tokens", "logprob", "base_logprob", "entropy"))
+    names = ("tokens", "logprob", "base_logprob", "entropy")
+    tokens, own, base, entropy = (float_column(chunk.columns.column(name)) for name in names)
     length = np.where(tokens > 0, tokens, np.nan)
     yield tokens
     yield entropy
@@ -247,13 +240,6 @@ def _values(chunk: Chunk) -> Iterator[Floats]:
     yield -base / length
     yield own - base
     yield np.full(len(tokens), np.nan)
-
-
-def _floats(chunk: Chunk, name: str) -> Floats:
-    column = chunk.columns.column(name)
-    if column.null_count == len(column):
-        return np.full(len(column), np.nan)
-    return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
 
 def _flags(chunk: Chunk) -> Flags:
@@ -264,7 +250,7 @@ def _ratio(total_p: NDArray, count_p: NDArray) -> Floats:
     return np.divide(total_p, count_p, out=np.full(len(count_p), np.nan), where=np.asarray(count_p) > 0)
 
 
-def _units(answers_p: Sequence[Sequence[str] | None]) -> tuple[np.ndarray, tuple[str | None, ...]]:
+def _units(answers_p: Answers) -> tuple[np.ndarray, tuple[str | None, ...]]:
     units_p: list[Sequence[str | None]] = [(None,) if answers is None else answers for answers in answers_p]
     problem_u = np.repeat(np.arange(len(units_p)), [len(units) for units in units_p])
     return problem_u, tuple(answer for units in units_p for answer in units)

@@ -6,6 +6,7 @@ resumes. Only verified samples are kept, and only those that the plan asks for.
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from offleash.eval.errors import EngineError
 from offleash.eval.pool.ledger import Block, Ledger, round_ends
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.repeats import Repeats
+from offleash.eval.pool.rows import Sample
 from offleash.eval.problem import Task, Verdict
 from offleash.eval.sampling import Sampling, block_seed
 from offleash.eval.verify.health import Failures
@@ -38,65 +40,54 @@ class Totals:
     verdicts: Failures = field(default_factory=Failures)
 
 
-def draw(
-    pool: Pool,
-    task: Task,
-    engine: Engine,
-    prompts: Sequence[Prompt],
-    sampling: Sampling,
-    *,
-    save_every: float = 10.0,
-    failures: Failures | None = None,
-    show: bool = True,
-) -> Totals:
-    """Sample what the pool lacks of its plan.
-
-    `prompts` are those of the pool's problems, in order. `save_every`: seconds between parts. Raises EngineError if a
-    request failed (the others are kept, and another call samples the rest), VerifyError if the verifier fails too often
-    (`failures` sets the limit), PoolError on a disk error.
-    """
-    return Drawing(pool, task, engine, prompts, sampling, save_every, failures or Failures(), show).run()
+@dataclass(frozen=True, slots=True)
+class _Row:
+    problem: int
+    index: int
+    completion: Completion
+    verdict: Verdict
 
 
-class Drawing:
-    """One call of `draw`."""
+@dataclass
+class Fill:
+    """Samples what a pool lacks of its plan. `prompts` are those of the pool's problems, in order."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        task: Task,
-        engine: Engine,
-        prompts: Sequence[Prompt],
-        sampling: Sampling,
-        save_every: float,
-        failures: Failures,
-        show: bool,
-    ) -> None:
-        self.pool, self.task, self.engine = pool, task, engine
-        self.prompts, self.sampling, self.save_every, self.show = prompts, sampling, save_every, show
-        self.ledger, self.repeats = Ledger(pool), Repeats(pool, engine.block)
-        self.totals = Totals(verdicts=failures)
+    pool: Pool
+    task: Task
+    engine: Engine
+    prompts: Sequence[Prompt]
+    sampling: Sampling
+    save_every: float = 10.0
+    """Seconds between parts."""
+    failures: Failures = field(default_factory=Failures)
+    """Sets the limit of verifier failures."""
+
+    def __post_init__(self) -> None:
+        self.ledger, self.repeats = Ledger(self.pool), Repeats(self.pool, self.engine.block)
+        self.totals = Totals(verdicts=self.failures)
         self.pending: list[Drawn] = []
         self.failed: list[str] = []
         self._failed_in_a_row = 0
-        self._end = pool.spec.k
+        self._end = self.pool.spec.k
         self._started = self._saved = time.monotonic()
 
-    def run(self) -> Totals:
-        self.repeats.remember(self.ledger.has(self.pool.spec.k))
+    def run(self, *, progress: bool = True) -> Totals:
+        """Raises EngineError if a request failed (the others are kept, and another run samples the rest), VerifyError
+        if the verifier fails too often, PoolError on a disk error."""
+        self.repeats.remember(self.ledger.sampled_pk)
         for end in round_ends(self.pool.spec.k, self.ledger.successes):
             self._end = end
             blocks = self.ledger.blocks(end, self.engine.block)
             if blocks:
-                self._round(blocks)
+                self._round(blocks, progress)
         self.totals.seconds = time.monotonic() - self._started
         self.totals.pass_at_1 = self.ledger.pass_at_1(self.pool.spec.k)
         return self.totals
 
-    def _round(self, blocks: Sequence[Block]) -> None:
+    def _round(self, blocks: Sequence[Block], progress: bool) -> None:
         self.pending, self.failed, self._failed_in_a_row = [], [], 0
         stream = iter(self.engine.generate(self._requests(blocks), self.sampling))
-        with self._bar(blocks) as bar:
+        with self._bar(blocks, progress) as bar:
             while self._take_next(stream, bar):
                 if self._is_time_to_save():
                     self._save(bar)
@@ -146,18 +137,16 @@ class Drawing:
 
     def _save(self, bar: Any) -> None:
         """Verify and append what is pending; under a plan that stops early, samples after a gap wait."""
-        ready = self._ready()
-        samples = [(r.problem, r.start + i, c) for r, completions in ready for i, c in enumerate(completions)]
-        if samples:
-            verdicts = self._verify(samples)
+        if ready := self._ready():
+            rows = self._verified(ready)
             for request, completions in ready:
                 self.repeats.add(request.problem, request.start, completions)
             self.repeats.check()
-            kept = self._kept(samples, verdicts)
-            self.pool.append(self._columns([samples[i] for i in kept], [verdicts[i] for i in kept]))
-            done = {(request.problem, request.start) for request, _ in ready}
-            self.pending = [drawn for drawn in self.pending if (drawn.request.problem, drawn.request.start) not in done]
-            self._count([samples[i] for i in kept], [verdicts[i] for i in kept])
+            kept = self._kept(rows)
+            self.pool.append([self._sample(row) for row in kept])
+            done = {id(drawn) for drawn in ready}
+            self.pending = [drawn for drawn in self.pending if id(drawn) not in done]
+            self._count(kept)
         self._saved = time.monotonic()
         bar.set_postfix_str(self._postfix(), refresh=False)
 
@@ -175,50 +164,47 @@ class Drawing:
                 ready.append(drawn)
         return ready
 
-    def _verify(self, samples: Sequence[tuple[int, int, Completion]]) -> list[Verdict]:
-        problems = [self.pool.problems[problem] for problem, _, _ in samples]
-        texts, cut = [c.text for _, _, c in samples], [c.finish == "length" for _, _, c in samples]
-        verdicts = self.task.verify(problems, texts, cut)
-        self.totals.verdicts.add(verdicts)
-        self.totals.verdicts.check()
-        return verdicts
+    def _verified(self, ready: Sequence[Drawn]) -> list[_Row]:
+        drawn = [(r.problem, r.start + i, c) for r, completions in ready for i, c in enumerate(completions)]
+        verdicts = self.task.verify(
+            [self.pool.problems[problem] for problem, _, _ in drawn],
+            [completion.text for _, _, completion in drawn],
+            [completion.finish == "length" for _, _, completion in drawn],
+        )
+        self.failures.add(verdicts)
+        self.failures.check()
+        return [_Row(*sample, verdict) for sample, verdict in zip(drawn, verdicts, strict=True)]
 
-    def _kept(self, samples: Sequence[tuple[int, int, Completion]], verdicts: Sequence[Verdict]) -> list[int]:
-        """Which samples the plan keeps: those of a problem up to the success at which it stops."""
-        of_problem: dict[int, list[int]] = {}
-        for i, (problem, _, _) in enumerate(samples):
-            of_problem.setdefault(problem, []).append(i)
-        kept: list[int] = []
-        for problem, rows in of_problem.items():
-            correct_r = np.array([verdicts[i].correct for i in rows])
-            kept += rows[: self.ledger.kept(problem, correct_r)]
+    def _kept(self, rows: Sequence[_Row]) -> list[_Row]:
+        """What the plan keeps: the samples of a problem up to the success at which it stops."""
+        of_problem: defaultdict[int, list[_Row]] = defaultdict(list)
+        for row in rows:
+            of_problem[row.problem].append(row)
+        kept: list[_Row] = []
+        for problem, own in of_problem.items():
+            kept += own[: self.ledger.kept(problem, np.array([row.verdict.correct for row in own]))]
         return kept
 
-    def _columns(
-        self, samples: Sequence[tuple[int, int, Completion]], verdicts: Sequence[Verdict]
-    ) -> dict[str, list[Any]]:
-        return {
-            "problem_id": [self.pool.problem_ids[problem] for problem, _, _ in samples],
-            "index": [index for _, index, _ in samples],
-            "answer": [verdict.answer for verdict in verdicts],
-            "correct": [verdict.correct for verdict in verdicts],
-            "status": [verdict.status for verdict in verdicts],
-            "extracted_by": [verdict.extracted_by for verdict in verdicts],
-            "tokens": [completion.tokens for _, _, completion in samples],
-            "logprob": [completion.logprob for _, _, completion in samples],
-            "completion": [completion.text for _, _, completion in samples],
-        }
+    def _sample(self, row: _Row) -> Sample:
+        made = row.completion
+        return Sample.judged(
+            self.pool.problem_ids[row.problem],
+            row.index,
+            row.verdict,
+            tokens=made.tokens,
+            logprob=made.logprob,
+            completion=made.text,
+        )
 
-    def _count(self, samples: Sequence[tuple[int, int, Completion]], verdicts: Sequence[Verdict]) -> None:
-        problem_r = np.array([problem for problem, _, _ in samples])
-        index_r = np.array([index for _, index, _ in samples])
-        self.ledger.record(problem_r, index_r, np.array([verdict.correct for verdict in verdicts]))
-        self.totals.samples += len(samples)
-        self.totals.tokens += sum(completion.tokens or 0 for _, _, completion in samples)
+    def _count(self, rows: Sequence[_Row]) -> None:
+        correct_r = np.array([row.verdict.correct for row in rows])
+        self.ledger.record(np.array([row.problem for row in rows]), np.array([row.index for row in rows]), correct_r)
+        self.totals.samples += len(rows)
+        self.totals.tokens += sum(row.completion.tokens or 0 for row in rows)
 
     # What the user sees
 
-    def _bar(self, blocks: Sequence[Block]) -> Any:
+    def _bar(self, blocks: Sequence[Block], progress: bool) -> Any:
         size = sum(block.size for block in blocks)
         fixed = self.ledger.successes is None
         before = int(self.ledger.draws_p.sum()) if fixed else 0
@@ -228,7 +214,7 @@ class Drawing:
             total=before + size,
             initial=before,
             unit=" samples",
-            disable=not self.show,
+            disable=not progress,
             mininterval=0.1 if sys.stderr.isatty() else 10.0,
         )
 

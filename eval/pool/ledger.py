@@ -11,6 +11,7 @@ after the last success of the plan are discarded, so that a pool holds the stopp
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from offleash.eval.pool.pool import Pool
 from offleash.eval.stats.stopping import stopped_pass_at_k
@@ -51,14 +52,13 @@ class Ledger:
     def record(self, problem_r: np.ndarray, index_r: np.ndarray, correct_r: np.ndarray) -> None:
         self._state_pk[problem_r, index_r] = correct_r
 
-    def has(self, below: int) -> np.ndarray:
-        """[problem, index < below]: sampled or not."""
-        drawn: np.ndarray = self._state_pk[:, :below] != _UNSEEN
-        return drawn
+    @property
+    def sampled_pk(self) -> NDArray[np.bool_]:
+        return self._state_pk != _UNSEEN
 
     @property
     def draws_p(self) -> np.ndarray:
-        return np.count_nonzero(self._state_pk != _UNSEEN, axis=1)
+        return np.count_nonzero(self.sampled_pk, axis=1)
 
     @property
     def correct_p(self) -> np.ndarray:
@@ -70,22 +70,25 @@ class Ledger:
         return int(gaps[0]) if len(gaps) else self.k
 
     def is_done(self, problem: int) -> bool:
-        prefix = self.prefix(problem)
-        if prefix == self.k:
+        if self.prefix(problem) == self.k:
             return True
-        wins = int(np.count_nonzero(self._state_pk[problem, :prefix] == 1))
-        return self.successes is not None and wins >= self.successes
+        return self.successes is not None and self._wins(problem) >= self.successes
+
+    @property
+    def is_complete(self) -> bool:
+        return all(self.is_done(problem) for problem in range(len(self._state_pk)))
 
     def kept(self, problem: int, correct_r: np.ndarray) -> int:
-        """How many of a problem's next samples, in index order, the plan keeps: up to its last success."""
+        """How many of the next samples of a problem that is not done the plan keeps: up to its last success."""
         if self.successes is None:
             return len(correct_r)
-        before = int(np.count_nonzero(self._state_pk[problem, : self.prefix(problem)] == 1))
-        wins = np.flatnonzero(np.asarray(correct_r, dtype=bool))
-        wanted = self.successes - before
-        if wanted < 1:
-            return 0
+        wins = np.flatnonzero(correct_r)
+        wanted = self.successes - self._wins(problem)
         return int(wins[wanted - 1]) + 1 if len(wins) >= wanted else len(correct_r)
+
+    def _wins(self, problem: int) -> int:
+        """Correct samples before the first gap."""
+        return int(np.count_nonzero(self._state_pk[problem, : self.prefix(problem)] == 1))
 
     def reach_p(self, successes: int) -> np.ndarray:
         """How many draws of each problem a plan could ask for: up to the first gap, or any number once it is done."""

@@ -5,10 +5,8 @@ and `samples-*.parquet` are append-only parts. Any number of processes may appen
 part being written, and `missing` tells what is left to sample.
 """
 
-import datetime
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import remove_leftovers, write_atomic
+from offleash.eval.files import remove_leftovers
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.counts import (
     TALLY_COLUMNS,
@@ -120,7 +118,8 @@ class Pool:
         if table.num_rows == 0:
             return None
         where = "samples to append"
-        problem_r, index_r = self._draws.locate(_one(table, "problem_id"), _one(table, "index"), where)
+        (batch,) = table.select(["problem_id", "index"]).unify_dictionaries().combine_chunks().to_batches()
+        problem_r, index_r = self._draws.locate(batch.column("problem_id"), batch.column("index"), where)
         key_r, count_r = np.unique(problem_r * self.spec.k + index_r, return_counts=True)
         if len(key_r) < table.num_rows:
             problem, index = divmod(int(key_r[count_r > 1][0]), self.spec.k)
@@ -174,20 +173,12 @@ class Pool:
     def hits(self, limit: int | None = None) -> Hits:
         """Samples and correct samples per problem, hits per unit, of the first `limit` samples."""
         listed = any(answers is not None for answers in self.answers)
-        chunks = (
-            (
-                chunk.problem_r,
-                chunk.columns.column("correct").to_numpy(zero_copy_only=False),
-                chunk.columns.column("answer") if listed else None,
-            )
-            for chunk in self.scan(["correct", "answer"] if listed else ["correct"], limit)
-        )
+        chunks = self.scan(["correct", "answer"] if listed else ["correct"], limit)
         return count_hits(self.problem_ids, self.answers, chunks)
 
     def answer_counts(self, limit: int | None = None) -> AnswerCounts:
         """Samples per (problem, answer class), of the first `limit` samples."""
-        chunks = ((chunk.problem_r, chunk.columns.column("answer")) for chunk in self.scan(["answer"], limit))
-        return count_answers(self.problem_ids, chunks)
+        return count_answers(self.problem_ids, self.scan(["answer"], limit))
 
     def tally(self, limit_p: Ints | None = None, note: Callable[[str], None] | None = None) -> Tally:
         """What a comparison counts, of each problem's samples with an index below its `limit_p` (default: all).
@@ -205,12 +196,7 @@ class Pool:
             if note is not None and seen - told >= _NOTE_ROWS:
                 told = seen
                 note(f"{self.path}: {seen / 1e6:.0f} million samples read")
-            if limit_p is None:
-                yield chunk
-                continue
-            rows = np.flatnonzero(chunk.index_r < limit_p[chunk.problem_r])
-            kept = chunk.columns if len(rows) == len(chunk.index_r) else chunk.columns.take(pa.array(rows))
-            yield Chunk(chunk.problem_r[rows], chunk.index_r[rows], kept)
+            yield chunk if limit_p is None else chunk.take(np.flatnonzero(chunk.index_r < limit_p[chunk.problem_r]))
 
     @cached_property
     def _problem_file(self) -> tuple[list[Problem], list[tuple[str, ...] | None]]:
@@ -236,15 +222,7 @@ class Pool:
         return np.array([name in wanted for name in self.problem_ids], dtype=bool)
 
     def _seen(self, k: int | None) -> Seen:
-        seen = Seen(len(self.problem_ids), self._budget(k))
-        for _ in self.parts.scan(self._draws, seen, ()):
-            pass
-        return seen
-
-
-def _one(table: pa.Table, name: str) -> pa.Array:
-    """A column as one array."""
-    return table.column(name).unify_dictionaries().combine_chunks()
+        return self.parts.seen(self._draws, self._budget(k))
 
 
 def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None) -> bool:
@@ -262,9 +240,7 @@ def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: An
     if problems_fingerprint(problems) != spec.problems:
         raise PoolError("the spec's problems fingerprint is not that of the problems: use problems_fingerprint")
     write_problems(folder / "problems.parquet", problems, [None] * len(problems) if answers is None else answers)
-    spec = replace(spec, created=spec.created or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
-    content = {"format": FORMAT, "fingerprint": spec.fingerprint(), "spec": spec.to_json()}
-    write_atomic(folder / "pool.json", json.dumps(content, indent=2).encode())
+    spec.write(folder / "pool.json", FORMAT)
     return True
 
 

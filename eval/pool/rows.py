@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.store import valid_text
-from offleash.eval.problem import Status
+from offleash.eval.problem import Status, Verdict
 
 _CODES = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
@@ -55,6 +55,11 @@ class Sample:
     base_logprob: float | None = None
     entropy: float | None = None
     completion: str | None = None
+
+    @classmethod
+    def judged(cls, problem_id: str, index: int, verdict: Verdict, **measured: Any) -> "Sample":
+        """A sample with the fields of its verdict."""
+        return cls(problem_id, index, verdict.answer, verdict.correct, verdict.status, verdict.extracted_by, **measured)
 
 
 def rows_table(rows: pa.Table | Mapping[str, Any] | Sequence[Sample]) -> pa.Table:

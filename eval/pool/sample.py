@@ -15,7 +15,7 @@ from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.pool.fill import Totals, draw
+from offleash.eval.pool.fill import Fill, Totals
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
@@ -36,34 +36,18 @@ def sample_pool(
     path: str | Path,
     *,
     k: int,
-    sampling: Sampling | Mapping[str, Any] | None = None,
-    successes: int | None = None,
-    seed: int = 0,
     task_args: Mapping[str, Any] | None = None,
-    limit: int | None = None,
-    ids: Sequence[str] | None = None,
-    template: str = "auto",
-    template_args: Mapping[str, Any] | None = None,
-    end_tokens: Sequence[str] = (),
-    engine: str | None = None,
-    engine_args: Mapping[str, Any] | None = None,
-    ray: str | None = None,
-    ray_workers: int | None = None,
-    dtype: str = "auto",
-    revision: str | None = None,
-    tokenizer: str | None = None,
-    served_model: str | None = None,
-    save_every: float = 10.0,
-    max_verifier_failures: float = 0.01,
     progress: bool = True,
+    **settings: Any,
 ) -> Pool:
     """Sample k completions of every problem of a task, verify them and return the pool in `path`, complete.
 
     `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, the URL of a server, or "lab". `task` is
-    a name from `offleash tasks` or a dotted path, built with `task_args`, or a Task. The other arguments are described
-    in `SampleSettings`. The same call resumes an incomplete pool and samples exactly what is missing. Raises PoolError
-    naming the field for a pool that was sampled with other settings, EngineError if requests failed (what was sampled
-    is kept), VerifyError if the verifier fails too often.
+    a name from `offleash tasks` or a dotted path, built with `task_args`, or a Task. `settings` are the other fields of
+    `SampleSettings`: sampling, successes, seed, limit, ids, template, engine, dtype and so on. The same call resumes an
+    incomplete pool and samples exactly what is missing. Raises PoolError naming the field for a pool that was sampled
+    with other settings, EngineError if requests failed (what was sampled is kept), VerifyError if the verifier fails
+    too often.
 
     >>> from offleash.eval import Sampling, load_task, sample_pool
     >>> task = load_task("countdown", split="probe", n=4)
@@ -73,30 +57,9 @@ def sample_pool(
     >>> pool.hits().n_p.tolist()
     [8, 8, 8, 8]
     """
-    settings = SampleSettings(
-        k=k,
-        sampling=sampling or {},
-        successes=successes,
-        seed=seed,
-        limit=limit,
-        ids=ids,
-        template=template,
-        template_args=template_args or {},
-        end_tokens=end_tokens,
-        engine=engine,
-        engine_args=engine_args or {},
-        ray=ray,
-        ray_workers=ray_workers,
-        dtype=dtype,
-        revision=revision,
-        tokenizer=tokenizer,
-        served_model=served_model,
-        save_every=save_every,
-        max_verifier_failures=max_verifier_failures,
-    )
     if task_args and not isinstance(task, str):
         raise ConfigError(f"task_args are for a task given by name; {task.name!r} is built already")
-    with closing(Sampler(str(model), settings)) as sampler:
+    with closing(Sampler(str(model), SampleSettings(k=k, **settings))) as sampler:
         loaded = sampler.load_task(task, **(task_args or {})) if isinstance(task, str) else task
         (job,) = sampler.prepare([(loaded, path)])
         sampler.run(job, progress=progress)
@@ -109,14 +72,14 @@ class SampleSettings:
 
     k: int
     """Samples per problem; with `successes`, the maximum."""
-    sampling: Sampling | Mapping[str, Any] = field(default_factory=dict)
+    sampling: Sampling | Mapping[str, Any] | None = None
     """Or the fields of one. Without max_new_tokens: 4096, or what the model's context leaves for the longest prompt."""
     successes: int | None = None
     """Stop sampling a problem at this many correct completions."""
     seed: int = 0
     limit: int | None = None
     """Only the first problems."""
-    ids: Sequence[str] | None = None
+    ids: Sequence[str] = ()
     """Only the problems with these ids."""
     template: str = "auto"
     """As in `prepare_prompts`."""
@@ -154,19 +117,11 @@ class SampleSettings:
         if self.ray is None and self.ray_workers is not None:
             raise ConfigError("ray_workers is for ray: give the address of a cluster, or leave both out")
         Plan(successes=self.successes)
-        self.sampling_for(MAX_NEW_TOKENS)
+        Sampling(**{"max_new_tokens": MAX_NEW_TOKENS, **self.sampling_fields()})
 
-    def sampling_for(self, max_new_tokens: int) -> Sampling:
-        """With this length where none is set."""
-        return Sampling(**{"max_new_tokens": max_new_tokens, **self._sampling_fields()})
-
-    @property
-    def max_new_tokens(self) -> int | None:
-        """None if it is left to the model's context."""
-        return self._sampling_fields().get("max_new_tokens")
-
-    def _sampling_fields(self) -> dict[str, Any]:
-        return asdict(self.sampling) if isinstance(self.sampling, Sampling) else dict(self.sampling)
+    def sampling_fields(self) -> dict[str, Any]:
+        """Those of a `Sampling`; without max_new_tokens it is left to the model's context."""
+        return asdict(self.sampling) if isinstance(self.sampling, Sampling) else dict(self.sampling or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +134,6 @@ class SamplingJob:
     template: str
     """In words."""
     sampling: Sampling
-
-    @property
-    def is_done(self) -> bool:
-        ledger = Ledger(self.pool)
-        return all(ledger.is_done(problem) for problem in range(len(self.pool.problem_ids)))
 
 
 class Sampler:
@@ -210,7 +160,7 @@ class Sampler:
     def prepare(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[SamplingJob]:
         """Check everything, then open or create the pool of each task. All tasks get the same max_new_tokens."""
         settings = self.settings
-        chosen = [(task, _chosen(task, settings.limit, settings.ids), _folder(path)) for task, path in tasks]
+        chosen = [(task, _chosen(task, settings), _folder(path)) for task, path in tasks]
         prepared = [
             prepare_prompts(problems, self.source.tokenizer, settings.template, settings.template_args)
             for _, problems, _ in chosen
@@ -229,20 +179,13 @@ class Sampler:
 
     def run(self, job: SamplingJob, *, progress: bool = True) -> Totals | None:
         """Sample what the pool lacks; None if it lacks nothing."""
-        if job.is_done:
+        if Ledger(job.pool).is_complete:
             return None
         if self._engine is None:
             self._engine = self._load_engine()
-        return draw(
-            job.pool,
-            job.task,
-            self._engine,
-            job.prompts,
-            job.sampling,
-            save_every=self.settings.save_every,
-            failures=Failures(limit=self.settings.max_verifier_failures),
-            show=progress,
-        )
+        failures = Failures(limit=self.settings.max_verifier_failures)
+        fill = Fill(job.pool, job.task, self._engine, job.prompts, job.sampling, self.settings.save_every, failures)
+        return fill.run(progress=progress)
 
     def close(self) -> None:
         for owner in (self._engine, *self._tasks):
@@ -251,7 +194,8 @@ class Sampler:
                 close()
 
     def _sampling(self, longest: int) -> Sampling:
-        asked, context = self.settings.max_new_tokens, self.source.context
+        fields, context = self.settings.sampling_fields(), self.source.context
+        asked = fields.get("max_new_tokens")
         if not longest and asked is None:
             raise ConfigError(
                 "the length of the prompts is known only with a tokenizer: give tokenizer, or give max_new_tokens"
@@ -264,7 +208,7 @@ class Sampler:
                 f"completion, but max_new_tokens is {length}"
             )
         self._context = longest + length
-        return self.settings.sampling_for(length)
+        return Sampling(**{**fields, "max_new_tokens": length})
 
     def _open(self, task: Task, problems: list[Problem], folder: Path, template: str, sampling: Sampling) -> Pool:
         source = self.source
@@ -341,12 +285,11 @@ def _folder(path: str | Path) -> Path:
     return Path(path)
 
 
-def _chosen(task: Task, limit: int | None, ids: Sequence[str] | None) -> list[Problem]:
+def _chosen(task: Task, settings: SampleSettings) -> list[Problem]:
     """Those with the ids asked for, in the task's order, and of these the first `limit`."""
     problems = task.problems
-    if ids:
-        wanted = set(ids)
+    if wanted := set(settings.ids):
         if unknown := wanted - {problem.id for problem in problems}:
             raise ConfigError(f"the task has no problem {sorted(unknown)[0]!r}; its ids look like {problems[0].id!r}")
         problems = [problem for problem in problems if problem.id in wanted]
-    return list(problems[:limit])
+    return list(problems[: settings.limit])

@@ -1,11 +1,15 @@
 """The settings of a pool: everything that decides the distribution of its samples, and a fingerprint of it."""
 
+import datetime
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Self
 
 from offleash.eval.errors import PoolError
+from offleash.eval.files import write_atomic
 from offleash.eval.fingerprint import canonical_json
 from offleash.eval.sampling import Plan, is_untruncated
 
@@ -29,6 +33,13 @@ class Spec:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def write(self, path: Path, version: int) -> None:
+        """As JSON, with its fingerprint and the version of the format; stamped with the time if `created` is empty."""
+        values = self.to_json()
+        values["created"] = values["created"] or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        content = {"format": version, "fingerprint": self.fingerprint(), "spec": values}
+        write_atomic(path, json.dumps(content, indent=2).encode())
 
     def _compared(self) -> dict[str, Any]:
         values = self.to_json()

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
 from offleash.eval.files import write_atomic
@@ -46,6 +47,11 @@ class Chunk:
     problem_r: np.ndarray
     index_r: np.ndarray
     columns: pa.RecordBatch
+
+    def take(self, rows: np.ndarray) -> "Chunk":
+        """These rows, by ascending position."""
+        kept = self.columns if len(rows) == len(self.index_r) else self.columns.take(pa.array(rows))
+        return Chunk(self.problem_r[rows], self.index_r[rows], kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,9 +124,8 @@ class Parts:
 
     def read(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp."""
-        wide = any(
-            pa.types.is_large_string(self.schema.field(name).type) for name in {*columns}.difference(self.encoded)
-        )
+        read = (self.schema.field(name).type for name in columns if name not in self.encoded)
+        wide = any(map(pa.types.is_large_string, read))
         try:
             with pq.ParquetFile(path, read_dictionary=list(self.encoded), page_checksum_verification=True) as part:
                 stored = self._check(path, part.schema_arrow)
@@ -149,10 +154,14 @@ class Parts:
                     wanted_r &= wanted_p[problem_r]
                 rows = np.flatnonzero(wanted_r)
                 rows = rows[seen.add(problem_r[rows], index_r[rows])]
-                kept = batch.select(list(columns))
-                if len(rows) < batch.num_rows:
-                    kept = kept.take(pa.array(rows))
-                yield Chunk(problem_r[rows], index_r[rows], kept)
+                yield Chunk(problem_r, index_r, batch.select(list(columns))).take(rows)
+
+    def seen(self, draws: Draws, limit: int) -> Seen:
+        """Which samples below `limit` the parts hold."""
+        seen = Seen(len(draws.problem_ids), limit)
+        for _ in self.scan(draws, seen, ()):
+            pass
+        return seen
 
     def _check(self, path: Path, found: pa.Schema) -> dict[str, str]:
         """The name under which the part stores each column of the schema."""
@@ -173,6 +182,11 @@ def _write_table(path: Path, table: pa.Table) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     write_atomic(path, memoryview(sink.getvalue()))
+
+
+def float_column(column: pa.Array) -> NDArray[np.float64]:
+    """Numbers, NaN where they are null."""
+    return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 
 def valid_text(text: str) -> str:

@@ -5,10 +5,9 @@ like the samples of the pool. The samples are never written to. A part is writte
 the part being written; completions that are in no part are left to score.
 """
 
-import datetime
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import remove_leftovers, write_atomic
+from offleash.eval.files import remove_leftovers
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import Spec
-from offleash.eval.pool.store import Draws, Parts, Seen
+from offleash.eval.pool.store import Draws, Parts, Seen, float_column
 
 FORMAT = 1
 SCHEMA = pa.schema(
@@ -124,15 +123,12 @@ class ScoreFolder:
         seen = Seen(len(self._draws.problem_ids), self._draws.k)
         found = [ScoreRows(np.zeros(0, np.int64), np.zeros(0, np.int64), *[np.zeros(0)] * 4)]
         for chunk in self._parts.scan(self._draws, seen, SCHEMA.names[2:]):
-            found.append(ScoreRows(chunk.problem_r, chunk.index_r, *map(_floats, chunk.columns.columns)))
+            found.append(ScoreRows(chunk.problem_r, chunk.index_r, *map(float_column, chunk.columns.columns)))
         return ScoreRows(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
     def done(self) -> NDArray[np.bool_]:
         """[problems, k]: which completions have a row, scored or without anything to score."""
-        seen = Seen(len(self._draws.problem_ids), self._draws.k)
-        for _ in self._parts.scan(self._draws, seen, ()):
-            pass
-        return seen.seen_pk
+        return self._parts.seen(self._draws, self._draws.k).seen_pk
 
 
 def find_scores(pool: Pool) -> Iterator[ScoreFolder]:
@@ -146,9 +142,7 @@ def _create(path: Path, spec: ScoreSpec) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PoolError(f"cannot make {path}: {error.strerror}; scores are stored inside the pool") from error
-    spec = replace(spec, created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
-    content = {"format": FORMAT, "fingerprint": spec.fingerprint(), "spec": spec.to_json()}
-    write_atomic(path / "score.json", json.dumps(content, indent=2).encode())
+    spec.write(path / "score.json", FORMAT)
 
 
 def _read_spec(path: Path) -> ScoreSpec:
@@ -160,7 +154,3 @@ def _read_spec(path: Path) -> ScoreSpec:
     if content.get("format") != FORMAT or spec.fingerprint() != content.get("fingerprint"):
         raise PoolError(f"{path} has another format or was modified: move the folder away and score again")
     return spec
-
-
-def _floats(column: pa.Array) -> NDArray[np.float64]:
-    return column.cast(pa.float64()).to_numpy(zero_copy_only=False)

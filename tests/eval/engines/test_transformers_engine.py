@@ -18,7 +18,7 @@ from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.transformers_engine import TransformersEngine
 from offleash.eval.errors import ConfigError
-from offleash.eval.pool.fill import draw
+from offleash.eval.pool.fill import Fill
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
@@ -62,7 +62,7 @@ def pool(tmp_path_factory: Any, engine: Any, task: Any, prompts: Any) -> Pool:
     made = make_pool(
         tmp_path_factory.mktemp("pool") / "p", None, K, task.problems, answers, max_new_tokens=LENGTH, task=task.name
     )
-    draw(made, task, engine, prompts, PLAIN, show=False)
+    Fill(made, task, engine, prompts, PLAIN).run(progress=False)
     return made
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.errors import EngineError, PoolError, VerifyError
-from offleash.eval.pool.fill import PATIENCE, draw
+from offleash.eval.pool.fill import PATIENCE, Fill
 from offleash.eval.pool.ledger import Block, Ledger, round_ends
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.repeats import RepeatTest, block_log_chance
@@ -79,7 +79,7 @@ def make_pool(folder: Path, task: Any, k: int = 64, successes: int | None = None
 
 def fill(pool: Pool, task: Any, engine: Any, **settings: Any) -> Any:
     prompts = [[1, 2, 3]] * len(task.problems)
-    return draw(pool, task, engine, prompts, SAMPLING, show=False, **{"save_every": 0.0, **settings})
+    return Fill(pool, task, engine, prompts, SAMPLING, **{"save_every": 0.0, **settings}).run(progress=False)
 
 
 def content(pool: Pool) -> list[dict[str, Any]]:
