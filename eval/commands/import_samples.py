@@ -15,7 +15,7 @@ from pathlib import Path
 
 from offleash.eval.commands.options import json_option
 from offleash.eval.convert.formats import Reading
-from offleash.eval.convert.importer import SAMPLING, Imported, Source, import_samples
+from offleash.eval.convert.importer import SAMPLING, Imported, import_samples
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
@@ -30,7 +30,8 @@ def main(argv: list[str]) -> int:
         Path(options.pool),
         task=task,
         reading=Reading(options.filter, options.metric, options.threshold),
-        source=Source(options.model, sampling),
+        model=options.model,
+        sampling=sampling,
     )
     print(_summary(made, options.pool, task))
     if made.ignored:

@@ -28,15 +28,9 @@ def main(argv: list[str]) -> int:
     _check_flag_combinations(options)
     for path in (options.json, options.markdown):
         _check_writable(path)
-    names = [item.name for item in fields(ScoreSettings)]
-    settings = ScoreSettings(
-        template_args=json_option(options.template_args, "--template-args"),
-        **{name: getattr(options, name) for name in names if name != "template_args"},
-    )
-    sources = [
-        resolve_scorer(model, revision=options.revision, tokenizer=options.tokenizer, dtype=options.dtype)
-        for model in options.model
-    ]
+    options.template_args = json_option(options.template_args, "--template-args")
+    settings = ScoreSettings(**{item.name: getattr(options, item.name) for item in fields(ScoreSettings)})
+    sources = [resolve_scorer(model, settings) for model in options.model]
     if options.traces:
         _score_traces(options, sources, settings)
     else:

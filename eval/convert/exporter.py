@@ -49,32 +49,22 @@ def export_samples(pool: Pool, to: Path, *, prompts: bool = True) -> int:
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         writer = {".jsonl": _write_jsonl, ".parquet": _write_parquet}.get(to.suffix, _write_dataset)
+        schema = _SCHEMA if prompts else _SCHEMA.remove(_SCHEMA.get_field_index("prompt"))
         with atomic_path(to) as temporary:
-            return writer(pool, temporary, prompts)
+            return writer(pool, temporary, schema)
     except OSError as error:
         raise PoolError(f"cannot write {to}: {error.strerror or error}") from error
 
 
-def _schema(prompts: bool) -> pa.Schema:
-    return _SCHEMA if prompts else _SCHEMA.remove(_SCHEMA.get_field_index("prompt"))
-
-
-def _tables(pool: Pool, prompts: bool) -> Iterator[pa.Table]:
+def _tables(pool: Pool, schema: pa.Schema) -> Iterator[pa.Table]:
     """The samples in chunks of bounded size, joined with their problems."""
-    beside = _problem_table(pool, prompts)
-    schema = _schema(prompts)
+    beside = _problem_table(pool).select(schema.names[len(_SAMPLE_COLUMNS) :])
     for chunk in pool.scan(_SAMPLE_COLUMNS):
-        columns = {name: _plain(chunk.columns.column(name)) for name in _SAMPLE_COLUMNS}
         joined = beside.take(pa.array(chunk.problem_r))
-        columns |= {name: joined.column(name) for name in joined.column_names}
-        yield pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
+        yield pa.table([*chunk.columns.columns, *joined.columns], names=schema.names).cast(schema)
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _problem_table(pool: Pool, prompts: bool) -> pa.Table:
+def _problem_table(pool: Pool) -> pa.Table:
     rows = [
         {
             "gold": problem.gold,
@@ -84,14 +74,13 @@ def _problem_table(pool: Pool, prompts: bool) -> pa.Table:
         }
         for problem, answers in zip(pool.problems, pool.answers, strict=True)
     ]
-    schema = pa.schema([_SCHEMA.field(name) for name in rows[0] if prompts or name != "prompt"])
-    return pa.Table.from_pylist(rows, schema=schema)
+    return pa.Table.from_pylist(rows, schema=pa.schema([_SCHEMA.field(name) for name in rows[0]]))
 
 
-def _write_jsonl(pool: Pool, path: Path, prompts: bool) -> int:
+def _write_jsonl(pool: Pool, path: Path, schema: pa.Schema) -> int:
     rows = 0
     with path.open("w", encoding="utf-8") as file:
-        for table in _tables(pool, prompts):
+        for table in _tables(pool, schema):
             for row in table.to_pylist():
                 file.write(json.dumps(_readable(row), ensure_ascii=False) + "\n")
             rows += table.num_rows
@@ -107,21 +96,20 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _write_parquet(pool: Pool, path: Path, prompts: bool) -> int:
+def _write_parquet(pool: Pool, path: Path, schema: pa.Schema) -> int:
     rows = 0
-    schema = _schema(prompts)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for table in _tables(pool, prompts):
+        for table in _tables(pool, schema):
             writer.write_table(table)
             rows += table.num_rows
     return rows
 
 
-def _write_dataset(pool: Pool, path: Path, prompts: bool) -> int:
+def _write_dataset(pool: Pool, path: Path, schema: pa.Schema) -> int:
     import datasets
 
     path.mkdir()
-    rows = _write_parquet(pool, path / "samples.parquet", prompts)
+    rows = _write_parquet(pool, path / "samples.parquet", schema)
     data = datasets.Dataset.from_parquet(str(path / "samples.parquet"), cache_dir=str(path / "cache"))
     data.save_to_disk(str(path / "made"))
     for file in (path / "made").iterdir():

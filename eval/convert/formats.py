@@ -8,7 +8,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,11 +34,6 @@ from offleash.eval.problem import Status
 from offleash.eval.tasks.loading import content_id
 
 SHOWN = 10
-
-COLUMNS = (
-    "problem_id", "index", "completion", "answer", "correct", "status", "extracted_by", "step", "truncated", "tokens",
-    "logprob", "base_logprob", "entropy", "prompt", "question", "gold", "meta", "all_answers",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +72,11 @@ class Record:
     meta: dict[str, Any] = field(default_factory=dict)
     all_answers: list[str] | None = None
     filter: str = ""
+    line: int = 0
+
+
+COLUMNS = {item.name for item in fields(Record)} - {"answered", "filter", "line"} | {"step"}
+"""Of our own format; `step` is the former name of `extracted_by`."""
 
 
 @dataclass(frozen=True, slots=True)

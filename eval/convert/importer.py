@@ -32,14 +32,6 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What is known about the sampling. `sampling` holds any of the numeric sampling settings of PoolSpec."""
-
-    model: str = "unknown"
-    sampling: Mapping[str, float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Imported:
     """What was imported: the format of the file, counts, and the columns that were ignored."""
 
@@ -58,22 +50,30 @@ def import_samples(
     *,
     task: Task | None = None,
     reading: Reading | None = None,
-    source: Source | None = None,
+    model: str = "unknown",
+    sampling: Mapping[str, float] | None = None,
 ) -> Imported:
-    """Make a pool. Raises ConfigError that lists the invalid lines, PoolError for the folder; writes nothing then."""
+    """Make a pool; `sampling` holds what is known of SAMPLING.
+
+    Raises ConfigError that lists the invalid lines, PoolError for the folder; writes nothing then.
+    """
     _check_target(pool)
-    reading = reading or Reading()
-    reading = Reading(reading.filter, reading.metric, reading.threshold, verdicts=task is None)
-    form, lines, ignored = _read_records(path, reading)
-    _put_in_order(lines, path)
-    records = [record for _, record in lines]
-    _number(lines, path)
-    problems, answers, where = _problems_of(lines, task, path)
-    verdicts = _given_verdicts(lines, where, answers, path) if task is None else _verify(records, where, problems, task)
-    samples = [_sample(*one) for one in zip(records, (problems[place] for place in where), verdicts, strict=True)]
+    reading = replace(reading or Reading(), verdicts=task is None)
+    form, records, ignored = _read_records(path, reading)
+    _put_in_order(records, path)
+    _number(records, path)
+    if task is None:
+        problems, answers = _own_problems(records, path)
+        verdicts = _given_verdicts(records, dict(zip((problem.id for problem in problems), answers, strict=True)), path)
+    else:
+        problems = _match(records, task, path)
+        answers = [task.correct_answers(problem) for problem in problems]
+        verdicts = _verify(records, problems, task)
+    samples = [_sample(record, verdict) for record, verdict in zip(records, verdicts, strict=True)]
     counts = Counter(sample.problem_id for sample in samples)
     k = 1 + max(sample.index for sample in samples)
-    _write(pool, _spec_of(path, problems, task, k, source or Source()), problems, answers, samples)
+    spec = replace(_spec_of(path, task, model, sampling or {}), problems=problems_fingerprint(problems))
+    _write(pool, replace(spec, k=max(k, spec.k)), problems, answers, samples)
     return Imported(
         form.name,
         len(problems),
@@ -90,10 +90,10 @@ def _check_target(pool: Path) -> None:
         raise PoolError(f"{pool} already exists and is not empty: choose another folder")
 
 
-def _read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int, Record]], tuple[str, ...]]:
-    """The format, the records with their line numbers, and the columns that are ignored."""
+def _read_records(path: Path, reading: Reading) -> tuple[Format, list[Record], tuple[str, ...]]:
+    """The format, the records, and the columns that are ignored."""
     form: Format | None = None
-    lines: list[tuple[int, Record]] = []
+    records: list[Record] = []
     bad: list[tuple[int, str]] = []
     ignored: set[str] = set()
     rows = 0
@@ -107,7 +107,9 @@ def _read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int,
             bad.append((line, f"has no {', '.join(missing)}"))
             continue
         try:
-            lines += [(line, record) for record in form.records(row, reading)]
+            for record in form.records(row, reading):
+                record.line = line
+                records.append(record)
         except BadRow as error:
             bad.append((line, str(error)))
         except ConfigError:
@@ -115,18 +117,18 @@ def _read_records(path: Path, reading: Reading) -> tuple[Format, list[tuple[int,
         except (LookupError, OverflowError, TypeError, ValueError) as error:
             bad.append((line, f"cannot be read as {form.name} ({type(error).__name__}: {str(error)[:80]})"))
         if form.name == "offleash":
-            ignored |= row.keys() - set(COLUMNS)
+            ignored |= row.keys() - COLUMNS
     check_lines(path, bad, rows)
-    if form is None or not lines:
+    if form is None or not records:
         of_filter = f" of filter {reading.filter!r}" if reading.filter else ""
         raise ConfigError(f"{path} has no samples{of_filter}")
-    filters = sorted({record.filter for _, record in lines})
+    filters = sorted({record.filter for record in records})
     if len(filters) > 1:
         raise ConfigError(f"{path} has {len(filters)} filters ({', '.join(filters)}): choose one with --filter")
-    return form, lines, tuple(sorted(ignored))
+    return form, records, tuple(sorted(ignored))
 
 
-def _put_in_order(lines: list[tuple[int, Record]], path: Path) -> None:
+def _put_in_order(records: list[Record], path: Path) -> None:
     """Sort the records by the problem order of the pool that a folder was exported from."""
     if not (path / "pool.json").is_file():
         return
@@ -135,51 +137,47 @@ def _put_in_order(lines: list[tuple[int, Record]], path: Path) -> None:
         place = {name: index for index, name in enumerate(about.get("problem_ids", ()))}
     except (AttributeError, OSError, TypeError, ValueError) as error:
         raise PoolError(f"{path / 'pool.json'} cannot be read ({error}): export the pool again") from error
-    lines.sort(key=lambda numbered: place.get(numbered[1].problem_id, len(place)))
+    records.sort(key=lambda record: place.get(record.problem_id, len(place)))
 
 
-def _number(lines: Sequence[tuple[int, Record]], path: Path) -> None:
+def _number(records: Sequence[Record], path: Path) -> None:
     """Give every record an index: the one in the file, or counted per problem if the file has none."""
-    given = [line for line, record in lines if record.index is not None]
-    if given and len(given) < len(lines):
-        bad = [(line, "has no index, but other lines do") for line, record in lines if record.index is None]
-        check_lines(path, bad, len(lines))
+    without = [record for record in records if record.index is None]
+    if len(without) < len(records):
+        check_lines(path, [(record.line, "has no index, but other lines do") for record in without], len(records))
     counts: Counter[str] = Counter()
     first: dict[tuple[str, int], int] = {}
     bad = []
-    for line, record in lines:
+    for record in records:
         if record.index is None:
             record.index = counts[record.problem_id]
             counts[record.problem_id] += 1
         key = (record.problem_id, record.index)
         if key in first:
-            bad.append((line, f"repeats problem {key[0]!r}, index {key[1]} of line {first[key]}"))
-        first.setdefault(key, line)
-    check_lines(path, bad, len(lines))
+            bad.append((record.line, f"repeats problem {key[0]!r}, index {key[1]} of line {first[key]}"))
+        first.setdefault(key, record.line)
+    check_lines(path, bad, len(records))
 
 
-def _problems_of(
-    lines: Sequence[tuple[int, Record]], task: Task | None, path: Path
-) -> tuple[list[Problem], list[tuple[str, ...] | None], list[int]]:
-    """The problems, all correct answers of each where they are known, and the problem (by place) of each record."""
-    if task is not None:
-        return _task_problems(lines, task, path)
-    place: dict[str, int] = {}
-    problems: list[Problem] = []
-    answers: list[tuple[str, ...] | None] = []
+def _own_problems(records: Sequence[Record], path: Path) -> tuple[list[Problem], list[tuple[str, ...] | None]]:
+    """The problems of the file, and all correct answers of each where they are known."""
+    first: dict[str, Record] = {}
     bad = []
-    for line, record in lines:
-        prompt, gold = record.prompt if record.prompt is not None else record.question, record.gold or ""
-        if record.problem_id not in place:
-            place[record.problem_id] = len(problems)
-            problems.append(Problem(record.problem_id, prompt, gold, record.meta))
-            answers.append(None if record.all_answers is None else tuple(record.all_answers))
-            bad += [(line, f"{name} holds a lone surrogate and cannot be stored") for name in _surrogates(record)]
-        index = place[record.problem_id]
-        if what := _changed(record, prompt, problems[index], answers[index]):
-            bad.append((line, f"gives problem {record.problem_id!r} a different {what} than an earlier line"))
-    check_lines(path, bad, len(lines))
-    return problems, answers, [place[record.problem_id] for _, record in lines]
+    for record in records:
+        known = first.setdefault(record.problem_id, record)
+        if known is record:
+            bad += [
+                (record.line, f"{name} holds a lone surrogate and cannot be stored") for name in _surrogates(record)
+            ]
+        elif what := _changed(record, known):
+            bad.append((record.line, f"gives problem {record.problem_id!r} a different {what} than an earlier line"))
+    check_lines(path, bad, len(records))
+    problems = [Problem(one.problem_id, _prompt(one), one.gold or "", one.meta) for one in first.values()]
+    return problems, [None if one.all_answers is None else tuple(one.all_answers) for one in first.values()]
+
+
+def _prompt(record: Record) -> str | list[dict[str, Any]]:
+    return record.question if record.prompt is None else record.prompt
 
 
 def _surrogates(record: Record) -> list[str]:
@@ -192,13 +190,14 @@ def _surrogates(record: Record) -> list[str]:
     return [name for name, text in texts.items() if valid_text(text) != text]
 
 
-def _changed(record: Record, prompt: Any, known: Problem, listed: Sequence[str] | None) -> str | None:
+def _changed(record: Record, known: Record) -> str | None:
     """The first field of its problem that a line gives differently from the first line with that problem."""
     differs = {
-        "prompt": prompt and prompt != known.prompt,
+        "prompt": _prompt(record) and _prompt(record) != _prompt(known),
         "gold": record.gold and record.gold != known.gold,
         "meta": record.meta and not _same(record.meta, known.meta),
-        "all_answers": record.all_answers is not None and (listed is None or set(record.all_answers) != set(listed)),
+        "all_answers": record.all_answers is not None
+        and (known.all_answers is None or set(record.all_answers) != set(known.all_answers)),
     }
     return next((name for name, is_so in differs.items() if is_so), None)
 
@@ -208,35 +207,36 @@ def _same(*objects: Mapping[str, Any]) -> bool:
     return len({json.dumps(one, sort_keys=True, default=str) for one in objects}) == 1
 
 
-def _task_problems(
-    lines: Sequence[tuple[int, Record]], task: Task, path: Path
-) -> tuple[list[Problem], list[tuple[str, ...] | None], list[int]]:
-    """Records matched to a task's problems: by id, or else by the text of the question."""
+def _match(records: Sequence[Record], task: Task, path: Path) -> list[Problem]:
+    """Give every record the id of its problem of the task, found by id or by question; return those problems."""
     by_id = {problem.id: problem for problem in task.problems}
     by_text = {key: problem for problem in task.problems if (key := str(problem.meta.get("question", "")).strip())}
-    found = [by_id.get(record.problem_id) or by_text.get(record.question.strip()) for _, record in lines]
-    bad = [
-        (line, f"problem {record.problem_id!r} is not one of task {task.name!r}, by id or by question")
-        for (line, record), problem in zip(lines, found, strict=True)
-        if problem is None
-    ]
-    bad += [(line, "has no completion to verify") for line, record in lines if record.completion is None]
-    check_lines(path, bad, len(lines))
-    named = {problem.id for problem in found if problem is not None}
-    problems = [problem for problem in task.problems if problem.id in named]
-    place = {problem.id: index for index, problem in enumerate(problems)}
-    clash = Counter((problem.id, record.index) for problem, (_, record) in zip(found, lines, strict=True) if problem)
+    bad = []
+    clash: Counter[tuple[str, int | None]] = Counter()
+    for record in records:
+        found = by_id.get(record.problem_id) or by_text.get(record.question.strip())
+        if found is None:
+            reason = f"problem {record.problem_id!r} is not one of task {task.name!r}, by id or by question"
+            bad.append((record.line, reason))
+            continue
+        record.problem_id = found.id
+        clash[found.id, record.index] += 1
+    bad += [(record.line, "has no completion to verify") for record in records if record.completion is None]
+    check_lines(path, bad, len(records))
     if doubled := [key for key, count in clash.items() if count > 1]:
         raise ConfigError(
             f"{path}: several problems of the file match the same problem of the task, e.g. {doubled[0][0]!r}"
         )
-    return problems, [task.correct_answers(p) for p in problems], [place[p.id] for p in found if p is not None]
+    named = {record.problem_id for record in records}
+    return [problem for problem in task.problems if problem.id in named]
 
 
-def _verify(records: Sequence[Record], where: Sequence[int], problems: Sequence[Problem], task: Task) -> list[Verdict]:
+def _verify(records: Sequence[Record], problems: Sequence[Problem], task: Task) -> list[Verdict]:
     """The verdicts of the task. Raises VerifyError if the verifier failed too often."""
+    by_id = {problem.id: problem for problem in problems}
     completions = [record.completion or "" for record in records]
-    verdicts = task.verify([problems[place] for place in where], completions, [record.truncated for record in records])
+    truncated = [record.truncated for record in records]
+    verdicts = task.verify([by_id[record.problem_id] for record in records], completions, truncated)
     failures = Failures()
     failures.add(verdicts)
     failures.check()
@@ -244,11 +244,11 @@ def _verify(records: Sequence[Record], where: Sequence[int], problems: Sequence[
 
 
 def _given_verdicts(
-    lines: Sequence[tuple[int, Record]], where: Sequence[int], answers: Sequence[Sequence[str] | None], path: Path
+    records: Sequence[Record], answers: Mapping[str, Sequence[str] | None], path: Path
 ) -> list[Verdict]:
-    reasons = [(line, _objection(record, answers[place])) for (line, record), place in zip(lines, where, strict=True)]
-    check_lines(path, [(line, reason) for line, reason in reasons if reason], len(lines))
-    return [Verdict(one.answer, bool(one.correct), _status_of(one), one.extracted_by) for _, one in lines]
+    reasons = [(record.line, _objection(record, answers[record.problem_id])) for record in records]
+    check_lines(path, [(line, reason) for line, reason in reasons if reason], len(records))
+    return [Verdict(one.answer, bool(one.correct), _status_of(one), one.extracted_by) for one in records]
 
 
 def _objection(record: Record, listed: Sequence[str] | None) -> str:
@@ -273,24 +273,23 @@ def _status_of(record: Record) -> Status:
     return "no_answer" if record.answered else "ok"
 
 
-def _sample(record: Record, problem: Problem, verdict: Verdict) -> Sample:
+def _sample(record: Record, verdict: Verdict) -> Sample:
     assert record.index is not None, "records are numbered before they become samples"
-    judged = (verdict.answer, verdict.correct, verdict.status, verdict.extracted_by)
-    measured = (record.tokens, record.logprob, record.base_logprob, record.entropy)
-    return Sample(problem.id, record.index, *judged, *measured, record.completion)
+    measured = {name: getattr(record, name) for name in ("tokens", "logprob", "base_logprob", "entropy", "completion")}
+    return Sample.judged(record.problem_id, record.index, verdict, **measured)
 
 
-def _spec_of(path: Path, problems: Sequence[Problem], task: Task | None, k: int, source: Source) -> PoolSpec:
-    """From `source`, then from the pool.json of an exported folder, otherwise unknown."""
+def _spec_of(path: Path, task: Task | None, model: str, sampling: Mapping[str, float]) -> PoolSpec:
+    """As given, then from the pool.json of an exported folder, otherwise unknown."""
     known = Pool.open(path).spec if (path / "pool.json").is_file() else _unknown_spec(path)
-    said: dict[str, Any] = dict(source.sampling or {})
+    said: dict[str, Any] = dict(sampling)
     said |= {name: int(said[name]) for name in ("top_k", "max_new_tokens") if name in said}
-    if source.model != "unknown":
-        said["model"] = source.model
+    if model != "unknown":
+        said["model"] = model
     if task is not None:
         # A plan that stopped after some successes did so by other verdicts.
         said |= {"task": task.name, "task_version": task.version, "plan": Plan()}
-    return replace(known, problems=problems_fingerprint(problems), k=max(k, known.k), **said)
+    return replace(known, **said)
 
 
 def _unknown_spec(path: Path) -> PoolSpec:

@@ -24,8 +24,10 @@ def as_text(value: Any, name: str) -> str | None:
 
 
 def as_number(value: Any, name: str) -> float | None:
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return None if value is None else float(value)
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
     raise BadRow(f"{name} must be a number, got {value!r:.40}")
 
 

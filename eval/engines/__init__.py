@@ -28,7 +28,7 @@ def load_engine(name: str, source: ModelSource, /, *, context: int, **options: A
 def check_engine_args(name: str, source: ModelSource, /, **options: Any) -> None:
     """Raise, before anything is loaded, what `load_engine` would raise for wrong arguments or a missing package."""
     if "context" in options:
-        raise ConfigError(f"engine {name!r}: context is computed from the prompts and --max-new-tokens: leave it out")
+        raise ConfigError(f"engine {name!r}: context is computed from the prompts and max_new_tokens: leave it out")
     check_arguments("engine", name, find_engine(name), source, context=0, **options)
     if name == "transformers" and source.adapter is not None and find_spec("peft") is None:
         raise ConfigError(f"{source.adapter} is a PEFT adapter: pip install 'offleash[peft]'")

@@ -54,14 +54,14 @@ def resolve_model(
 ) -> ModelSource:
     """Find a model and read its small files. `dtype` "auto" is the one in its config; `end_tokens` are additional."""
     if not name.strip():
-        raise ConfigError(f"--model is empty: a model is a hub id, a folder, an adapter's folder or {LAB!r}")
+        raise ConfigError(f"model (--model) is empty: give a hub id, a folder, an adapter's folder or {LAB!r}")
     folder = Path(offleash.recipes.__path__[0]) / "lab" / "base" if name == LAB else Path(name)
     if not folder.exists() and (name.startswith(("/", "./", "../", "~")) or name.count("/") > 1):
         raise ConfigError(f"model folder {name} does not exist")
     adapter = folder if (folder / "adapter_config.json").is_file() else None
     path = _adapted_model(adapter) if adapter else (str(folder) if folder.is_dir() else name)
     if revision is not None and Path(path).is_dir():
-        raise ConfigError(f"--revision is for models on the hub, but {name} is a local folder: leave it out")
+        raise ConfigError(f"revision (--revision) is for models on the hub, but {name} is a local folder: leave it out")
     config = _read("config", path, revision)
     commit = commit_hash(config)
     has_its_own = adapter is not None and (adapter / "tokenizer_config.json").is_file()

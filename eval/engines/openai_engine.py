@@ -36,13 +36,13 @@ def served_model(
             f"no OpenAI-compatible server at {base}: {first_line(error)}; start it, or check the URL (.../v1)"
         ) from error
     if name is None and len(served) != 1:
-        raise ConfigError(f"{base} serves {', '.join(served) or 'nothing'}: choose one with --served-model")
+        raise ConfigError(f"{base} serves {', '.join(served) or 'nothing'}: choose one (served_model, --served-model)")
     chosen = name or next(iter(served))
     if chosen not in served:
         raise ConfigError(f"{base} does not serve {chosen!r}; it has {', '.join(served)}")
     words = None if tokenizer is None else load_tokenizer(tokenizer)
     if words is None and end_tokens:
-        raise ConfigError("--end-token needs --tokenizer: a server needs the ids of end tokens")
+        raise ConfigError("end_tokens (--end-token) needs tokenizer (--tokenizer): a server needs their ids")
     ends = [] if words is None else [words.eos_token_id, *token_ids(words, end_tokens)]
     return ModelSource(
         name=chosen,

@@ -67,14 +67,14 @@ def prepare_prompts(
 
 def _for_server(problems: Sequence[Problem], template: str, arguments: Mapping[str, Any]) -> Prepared:
     if template not in ("auto", "plain") or arguments:
-        raise ConfigError("a custom template needs --tokenizer: without it the server applies its own template")
+        raise ConfigError("a custom template needs tokenizer (--tokenizer): without it the server applies its own")
     texts = [isinstance(problem.prompt, str) for problem in problems]
     if all(texts) or template == "plain":
         prompts: list[Prompt] = [_flat(problem) for problem in problems]
         return Prepared(prompts, "server:text", "none: the prompts are sent as text")
     if any(texts):
         raise ConfigError(
-            "this task has text and chat prompts; a server needs --template plain or --tokenizer for both"
+            "this task has text and chat prompts; give template plain (--template), or tokenizer (--tokenizer)"
         )
     return Prepared([problem.prompt for problem in problems], "server:chat", "the server's chat template")
 
@@ -104,7 +104,7 @@ def _not_text(problem: Problem) -> Callable[[Part], str]:
     def fail(part: Part) -> str:
         raise ConfigError(
             f"problem {problem.id!r} holds {part['type']}, which cannot be tokenized here: serve the model and sample "
-            "it with --engine openai, without --tokenizer"
+            "it with engine openai, without a tokenizer"
         )
 
     return fail

@@ -68,16 +68,12 @@ class Pool:
         folder = Path(path)
         if not _make(folder, spec, problems, answers):
             raise PoolError(f"{folder} is already a pool: open it, or choose another folder")
-        return cls.open(folder, writing=True)
+        return cls.open(folder)
 
     @classmethod
-    def open(cls, path: str | Path, *, writing: bool = False) -> "Pool":
-        """An existing pool; `writing` also removes what dead writers left behind."""
-        folder = Path(path)
-        pool = cls(folder, _read_spec(folder))
-        if writing:
-            remove_leftovers(folder)
-        return pool
+    def open(cls, path: str | Path) -> "Pool":
+        """An existing pool."""
+        return cls(Path(path), _read_spec(Path(path)))
 
     @classmethod
     def open_or_create(
@@ -87,7 +83,7 @@ class Pool:
         folder = Path(path)
         _make(folder, spec, problems, answers)
         # Read back even if just created: another process may have done so at the same moment, with other settings.
-        pool = cls.open(folder, writing=True)
+        pool = cls.open(folder)
         differences = pool.spec.differences(spec)
         if differences:
             raise PoolError(
@@ -226,9 +222,13 @@ class Pool:
 
 
 def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None) -> bool:
-    """Write an empty pool; False if there is one. Several processes may do so at once with the same spec."""
+    """Write an empty pool; False if there is one. Several processes may do so at once with the same spec.
+
+    What dead writers left behind is removed.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
         # In this order: another process may create the pool and append to it in between.
         has_parts = any(folder.glob("samples-*.parquet"))
         if (folder / "pool.json").exists():

@@ -70,7 +70,7 @@ class Repeats:
             if left <= 0:  # first blocks are written first
                 break
         for problem, digest_i in enumerate(self.first_pb):
-            self.blocks_pb[problem, 0] = _block_digest(digest_i[digest_i > 0])
+            self.blocks_pb[problem, 0] = _hash(digest_i[digest_i > 0].tobytes())
 
     def add(self, problem: int, start: int, completions: Sequence[Completion]) -> None:
         """Count the repeats of a new block. Raises EngineError if it duplicates another block of the problem."""
@@ -78,14 +78,12 @@ class Repeats:
         logp_i = np.array([c.logprob for c in completions], dtype=np.float64)
         self._check_twin(problem, start, digest_i, logp_i)
         self.within.add(digest_i[1:] == digest_i[:-1], logp_i[:-1])
-        size = min(len(digest_i), self.first_pb.shape[1])
-        if start >= self.first_pb.shape[1]:
-            known = np.flatnonzero(self.first_pb[problem, :size])
+        if start >= self.block:
+            known = np.flatnonzero(self.first_pb[problem, : len(digest_i)])
             self.between.add(digest_i[known] == self.first_pb[problem, known], self.first_logp_pb[problem, known])
         else:
-            stop = min(start + size, self.first_pb.shape[1])
-            self.first_pb[problem, start:stop] = digest_i[: stop - start]
-            self.first_logp_pb[problem, start:stop] = logp_i[: stop - start]
+            place = slice(start, start + len(digest_i))
+            self.first_pb[problem, place], self.first_logp_pb[problem, place] = digest_i, logp_i
 
     def check(self) -> None:
         """Raises EngineError if completions repeat beyond chance."""
@@ -98,7 +96,7 @@ class Repeats:
                 )
 
     def _check_twin(self, problem: int, start: int, digest_i: np.ndarray, logp_i: np.ndarray) -> None:
-        mine, digest = start // self.block, _block_digest(digest_i)
+        mine, digest = start // self.block, _hash(digest_i.tobytes())
         twins = [int(i) for i in np.flatnonzero(self.blocks_pb[problem] == digest) if i != mine]
         self.blocks_pb[problem, mine] = digest
         if twins and block_log_chance(digest_i, logp_i) < IMPOSSIBLE:
@@ -119,9 +117,8 @@ def block_log_chance(digest_i: np.ndarray, logp_i: np.ndarray) -> float:
 
 
 def _digest(text: str | None, tokens: int | None) -> int:
-    content = f"{tokens}/{text}".encode("utf-8", "surrogatepass")
+    return _hash(f"{tokens}/{text}".encode("utf-8", "surrogatepass"))
+
+
+def _hash(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") | 1
-
-
-def _block_digest(digest_i: np.ndarray) -> int:
-    return int.from_bytes(hashlib.blake2b(digest_i.tobytes(), digest_size=8).digest(), "big") | 1

@@ -8,7 +8,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -47,30 +47,13 @@ class PoolScores(NamedTuple):
     """What was not scored, or not as it was sampled."""
 
 
-def score_pool(
-    pool: Pool | str | Path,
-    model: str | Path,
-    *,
-    k: int | None = None,
-    limit: int | None = None,
-    name: str | None = None,
-    temperature: float = 1.0,
-    template: str = "auto",
-    template_args: Mapping[str, Any] | None = None,
-    end_token: str | None = None,
-    dtype: str = "auto",
-    revision: str | None = None,
-    tokenizer: str | None = None,
-    force: bool = False,
-    batch_tokens: int = 16384,
-    save_every: float = 10.0,
-    progress: bool = True,
-) -> PoolScores:
+def score_pool(pool: Pool | str | Path, model: str | Path, *, progress: bool = True, **settings: Any) -> PoolScores:
     """Score the completions of a pool under a model and keep the scores in POOL/scores/NAME, like `offleash score`.
 
-    `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, or "lab". The same call resumes scores
-    that are incomplete. The other arguments are described in `ScoreSettings` and `resolve_model`. Raises PoolError for
-    scores of that name that were made with other settings or weights, EngineError if the model cannot score.
+    `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, or "lab". `settings` are the fields of
+    `ScoreSettings`: k, limit, name, temperature, template, end_token, dtype and so on. The same call resumes scores
+    that are incomplete. Raises PoolError for scores of that name that were made with other settings or weights,
+    EngineError if the model cannot score.
 
     >>> from offleash.eval import Sampling, load_task, sample_pool, score_pool
     >>> task = load_task("countdown", split="probe", n=4)
@@ -83,20 +66,9 @@ def score_pool(
     >>> score_pool("pools/scored", "lab", progress=False).new  # resumes: k=4 is done, the other half is new
     16
     """
-    settings = ScoreSettings(
-        k=k,
-        limit=limit,
-        name=name,
-        temperature=temperature,
-        template=template,
-        template_args=template_args or {},
-        end_token=end_token,
-        force=force,
-        batch_tokens=batch_tokens,
-        save_every=save_every,
-    )
-    source = resolve_scorer(str(model), revision=revision, tokenizer=tokenizer, dtype=dtype)
-    job = ScoringJob.prepare(pool if isinstance(pool, Pool) else Pool.open(pool), source, settings)
+    chosen = ScoreSettings(**settings)
+    source = resolve_scorer(str(model), chosen)
+    job = ScoringJob.prepare(pool if isinstance(pool, Pool) else Pool.open(pool), source, chosen)
     new = 0
     if not job.is_done:
         from offleash.eval.scoring.teacher_forcing import load_model
@@ -140,7 +112,8 @@ class ScoringJob:
         prepared = prepare_prompts(pool.problems, source.tokenizer, settings.template, settings.template_args)
         notes = () if settings.force else _check_template(pool, source, prepared)
         prompts = prompt_ids(prepared)[: settings.limit]
-        wanted = _count_samples(pool, len(prompts), settings.k)
+        missing = pool.missing(settings.k)[: len(prompts)]
+        wanted = sum((settings.k or pool.spec.k) - len(indices) for indices in missing)
         if not wanted:
             few = "" if settings.k is settings.limit is None else " within the given k and limit"
             raise PoolError(f"{pool.path} has no samples{few}: draw them with offleash sample, or restore its parts")
@@ -212,23 +185,17 @@ class ScoringJob:
 
         ids = [None if row.text is None else self._encode(row) for row in rows]
         asked = [i for i, one in enumerate(ids) if one and self.encoder.fits(self.prompts[rows[i].problem], one)]
-        scores = score_checked(
-            model,
-            [self.prompts[rows[i].problem] for i in asked],
-            [ids[i] or [] for i in asked],
-            temperature=self.settings.temperature,
-            batch_tokens=self.settings.batch_tokens,
-        )
-        logprob, entropy = [math.nan] * len(rows), [math.nan] * len(rows)
-        for place, i in enumerate(asked):
-            logprob[i], entropy[i] = float(scores.logprob_s[place]), float(scores.entropy_s[place])
+        prompts, completions = [self.prompts[rows[i].problem] for i in asked], [ids[i] or [] for i in asked]
+        scores = score_checked(model, prompts, completions, self.settings)
+        logprob_r, entropy_r = np.full((2, len(rows)), np.nan)
+        logprob_r[asked], entropy_r[asked] = scores.logprob_s, scores.entropy_s
         return {
             "problem_id": [self.pool.problem_ids[row.problem] for row in rows],
             "index": [row.index for row in rows],
             "tokens": [None if one is None else len(one) for one in ids],
             "drawn_tokens": [row.sampled_tokens for row in rows],
-            "logprob": logprob,
-            "entropy": entropy,
+            "logprob": logprob_r.tolist(),
+            "entropy": entropy_r.tolist(),
         }
 
     def _encode(self, row: Row) -> list[int]:
@@ -285,12 +252,6 @@ def _check_template(pool: Pool, source: ModelSource, prepared: Prepared) -> tupl
         f"{theirs[:12]} -> {prepared.template[:12]}): give the --template, --template-args or --tokenizer it was "
         "sampled with, or --force"
     )
-
-
-def _count_samples(pool: Pool, problems: int, k: int | None) -> int:
-    """How many samples the pool holds among the first `k` of each of its first `problems`."""
-    budget = pool.spec.k if k is None else k
-    return sum(budget - len(missing) for missing in pool.missing(k)[:problems])
 
 
 def _folder_name(model: str) -> str:

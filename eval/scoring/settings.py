@@ -35,6 +35,10 @@ class ScoreSettings:
     """Padded tokens in one forward pass."""
     save_every: float = 10.0
     """Seconds between parts written to disk."""
+    dtype: str = "auto"
+    revision: str | None = None
+    tokenizer: str | None = None
+    """As in `resolve_model`."""
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
@@ -49,10 +53,8 @@ class ScoreSettings:
             raise ConfigError(f"name must consist of letters, digits and .@+-_ (it names a folder), got {self.name!r}")
 
 
-def resolve_scorer(
-    model: str, *, revision: str | None = None, tokenizer: str | None = None, dtype: str = "auto"
-) -> ModelSource:
+def resolve_scorer(model: str, settings: ScoreSettings) -> ModelSource:
     """`resolve_model` for a model that is loaded here: a server does not return full distributions."""
     if is_url(model):
-        raise ConfigError(f"--model {model} is a server, which does not return full distributions: name the weights")
-    return resolve_model(model, revision=revision, tokenizer=tokenizer, dtype=dtype)
+        raise ConfigError(f"model {model} is a server, which does not return full distributions: name the weights")
+    return resolve_model(model, revision=settings.revision, tokenizer=settings.tokenizer, dtype=settings.dtype)

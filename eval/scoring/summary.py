@@ -9,12 +9,9 @@ sequences are reported as well. Intervals are bootstrap intervals over problems.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from offleash.eval.pool.counts import Floats, Ints
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95

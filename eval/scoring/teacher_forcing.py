@@ -14,6 +14,7 @@ import torch
 
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.errors import ConfigError, EngineError, first_line
+from offleash.eval.scoring.settings import ScoreSettings
 
 CHUNK_BYTES = 64 << 20
 """Size of a chunk of float32 logits: large enough to keep a device busy, small compared to any model."""
@@ -72,16 +73,20 @@ def score(
     return Scores(logprob_s, entropy_s, tokens_s)
 
 
-def score_checked(model: Any, prompts: list[list[int]], completions: list[list[int]], **settings: Any) -> Scores:
+def score_checked(
+    model: Any, prompts: list[list[int]], completions: list[list[int]], settings: ScoreSettings
+) -> Scores:
     """`score`; out of memory and log-probabilities that are not finite are an EngineError that says what to change."""
     try:
-        scores = score(model, prompts, completions, **settings)
+        scores = score(
+            model, prompts, completions, temperature=settings.temperature, batch_tokens=settings.batch_tokens
+        )
     except torch.OutOfMemoryError as error:
         raise EngineError(
-            f"out of memory: lower --batch-tokens ({first_line(error, 80)}); completed scores are kept"
+            f"out of memory: lower batch_tokens ({first_line(error, 80)}); completed scores are kept"
         ) from error
     if not np.all(np.isfinite(scores.logprob_s)):
-        raise EngineError("the model returns log-probabilities that are not finite: score it with --dtype float32")
+        raise EngineError("the model returns log-probabilities that are not finite: score it with dtype float32")
     return scores
 
 

@@ -142,17 +142,12 @@ def score_traces(
     ]
     fits = [encoder.fits(prompts[p], one) for p, one in zip(traces.problem_s, ids, strict=True)]
     asked = [i for i, one in enumerate(ids) if one and fits[i]]
-    nll_s, entropy_s = np.full(len(ids), math.nan), np.full(len(ids), math.nan)
+    nll_s, entropy_s = np.full((2, len(ids)), math.nan)
     with tqdm(total=len(asked), desc=title, unit=" traces", disable=title is None, mininterval=1.0) as bar:
         for start in range(0, len(asked), GROUP):
             group = asked[start : start + GROUP]
-            scores = score_checked(
-                model,
-                [prompts[traces.problem_s[i]] for i in group],
-                [ids[i] for i in group],
-                temperature=settings.temperature,
-                batch_tokens=settings.batch_tokens,
-            )
+            rows = [prompts[traces.problem_s[i]] for i in group], [ids[i] for i in group]
+            scores = score_checked(model, *rows, settings)
             nll_s[group], entropy_s[group] = scores.nll_s, scores.entropy_s
             bar.set_postfix_str(f"perplexity {math.exp(np.nanmean(nll_s)):.3f}", refresh=False)
             bar.update(len(group))

@@ -11,7 +11,7 @@ import pytest
 from offleash.eval.comparison.sides import check_comparable
 from offleash.eval.convert.exporter import export_samples
 from offleash.eval.convert.formats import Reading
-from offleash.eval.convert.importer import Source, import_samples
+from offleash.eval.convert.importer import import_samples
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import FORMAT, Pool
 from offleash.eval.pool.rows import SCHEMA, Sample
@@ -397,8 +397,8 @@ def test_a_task_judges_again_and_matches_by_id_or_question(tmp_path: Path) -> No
 
 
 def test_what_is_known_of_the_sampling_is_kept(tmp_path: Path) -> None:
-    source = Source("my/model", {"temperature": 0.6, "top_k": 20})
-    import_samples(jsonl(tmp_path / "in.jsonl", NATIVE), tmp_path / "pool", source=source)
+    source = {"model": "my/model", "sampling": {"temperature": 0.6, "top_k": 20}}
+    import_samples(jsonl(tmp_path / "in.jsonl", NATIVE), tmp_path / "pool", **source)
     spec = Pool.open(tmp_path / "pool").spec
     assert (spec.model, spec.temperature, spec.top_k, spec.top_p) == ("my/model", 0.6, 20, -1.0)
 
@@ -419,7 +419,7 @@ def test_an_exported_dataset_keeps_what_its_pool_was_drawn_with(tmp_path: Path) 
     assert check_comparable(origin, again) == [
         "again has the base's weights, sampling and seed: its samples may be the same"
     ]
-    import_samples(tmp_path / "set", tmp_path / "told", source=Source("other", {"temperature": 1.0, "top_k": 5.0}))
+    import_samples(tmp_path / "set", tmp_path / "told", model="other", sampling={"temperature": 1.0, "top_k": 5.0})
     told = Pool.open(tmp_path / "told").spec
     assert told.model == "other"
     assert told.differences(spec) == ["temperature: 1.0 -> 0.6", "top_k: 5 -> 0"]
@@ -431,8 +431,8 @@ def test_an_exported_dataset_keeps_what_its_pool_was_drawn_with(tmp_path: Path) 
 def test_a_task_that_judges_an_exported_dataset_leaves_its_sampling_known(tmp_path: Path) -> None:
     task = gsm8k(tmp_path)
     native = [{"problem_id": task.problems[1].id, "completion": "It is 1", "correct": False}]
-    source = Source("my/model", {"temperature": 0.6})
-    import_samples(jsonl(tmp_path / "own.jsonl", native), tmp_path / "own", source=source)
+    source = {"model": "my/model", "sampling": {"temperature": 0.6}}
+    import_samples(jsonl(tmp_path / "own.jsonl", native), tmp_path / "own", **source)
     export_samples(Pool.open(tmp_path / "own"), tmp_path / "set")
     assert import_samples(tmp_path / "set", tmp_path / "judged", task=task).correct == 1
     spec = Pool.open(tmp_path / "judged").spec
