@@ -3,10 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Messages, Part, Task, chat_text, prompt_key
+from offleash.eval.problem import Messages, Task, chat_text, prompt_key
 
 
 def check_dataset_contamination(dataset: Any, task: Task) -> None:
@@ -46,9 +47,6 @@ def _question(prompt: str | Messages) -> str:
     """The plain prompt or the last user message, its white space collapsed; images as they are."""
     if not isinstance(prompt, str):
         said = [message for message in prompt if message["role"] == "user" and message["content"]]
-        prompt = chat_text(said[-1:], between_parts=" ", other=_as_json) or prompt_key(prompt)
+        as_json = partial(json.dumps, sort_keys=True, default=str)
+        prompt = chat_text(said[-1:], between_parts=" ", other=as_json) or prompt_key(prompt)
     return " ".join(prompt.split())
-
-
-def _as_json(part: Part) -> str:
-    return json.dumps(part, sort_keys=True, default=str)

@@ -48,17 +48,13 @@ class Rule(NamedTuple):
 def parse_rule(text: str) -> Rule:
     """`TAG < NUMBER` (also <=, >, >=) or `best TAG`."""
     if match := re.fullmatch(r"\s*best\s+(\S+)\s*", text):
-        return Rule(text.strip(), _tag(match[1]), "best")
+        return Rule(text.strip(), SHORT.get(match[1], match[1]), "best")
     if match := re.fullmatch(r"\s*(\S+?)\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*", text):
         try:
-            return Rule(text.strip(), _tag(match[1]), match[2], float(match[3]))
+            return Rule(text.strip(), SHORT.get(match[1], match[1]), match[2], float(match[3]))
         except ValueError:
             pass
     raise ConfigError(f"cannot parse the guard {text!r}: write 'srr < 0.9' to stop, or 'best sds' to keep a checkpoint")
-
-
-def _tag(name: str) -> str:
-    return SHORT.get(name, name)
 
 
 class SupportGuard(TrainerCallback):

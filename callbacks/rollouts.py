@@ -4,7 +4,7 @@ TRL keeps the latest rollouts of all ranks for its completion log.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -14,18 +14,11 @@ from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import latest_rollouts
 from offleash.callbacks.trackers import Trackers
 from offleash.eval.images import picture_key
-from offleash.eval.problem import Problem, Task, chat_text
+from offleash.eval.problem import Problem, Task, Verdict, chat_text
 from offleash.eval.stats.entropy import answer_entropy
 
 
-class Rollout(NamedTuple):
-    """One training rollout: its answer class and whether it is correct."""
-
-    answer: str | None
-    correct: bool
-
-
-def group_metrics(groups: Sequence[Sequence[Rollout]]) -> dict[str, float]:
+def group_metrics(groups: Sequence[Sequence[Verdict]]) -> dict[str, float]:
     """Means over groups (the rollouts of one prompt). A group that is all correct or all wrong has no gradient."""
     if not groups or not all(groups):
         raise ValueError("group_metrics needs at least one group, and no empty groups")
@@ -93,12 +86,11 @@ class RolloutCallback(TrainerCallback):
             self.latest = group_metrics(self._groups())
             self.trackers.scalars(self.latest, state.global_step)
 
-    def _groups(self) -> list[list[Rollout]]:
+    def _groups(self) -> list[list[Verdict]]:
         prompts, drawn = latest_rollouts(self.trainer)
         completions = [chat_text(completion) for completion in drawn]
         problems = [self.problems[picture_key(prompt)] for prompt in prompts]
         verdicts = self.task.verify(problems, completions)
-        rollouts = [Rollout(verdict.answer, verdict.correct) for verdict in verdicts]
-        off_policy = getattr(self.trainer, "latest_off_policy", None) or [False] * len(rollouts)
-        rows, size = list(zip(rollouts, off_policy, strict=True)), self.trainer.num_generations
-        return [[rollout for rollout, off in rows[i : i + size] if not off] for i in range(0, len(rows), size)]
+        off_policy = getattr(self.trainer, "latest_off_policy", None) or [False] * len(verdicts)
+        rows, size = list(zip(verdicts, off_policy, strict=True)), self.trainer.num_generations
+        return [[verdict for verdict, off in rows[i : i + size] if not off] for i in range(0, len(rows), size)]

@@ -6,7 +6,7 @@ tables in plain ASCII, to be \input in a paper, without the completions.
 
 from collections.abc import Sequence
 
-from offleash.eval.comparison.result import Comparison, Example, PolicyResult
+from offleash.eval.comparison.result import Comparison, Example
 from offleash.eval.report.sanitize import latex_text, markdown_code, markdown_text, one_line
 from offleash.eval.report.tables import Table, sections, side_words, title
 
@@ -21,8 +21,9 @@ def markdown_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) 
         blocks += [markdown_text(text) for text in section.lead]
         for table in section.tables:
             blocks += markdown_table(table)
-        if section.result is not None:
-            blocks += _examples(section.result)
+        if (result := section.result) is not None:
+            blocks += [block for example in result.lost.examples for block in _example("Lost", example)]
+            blocks += [block for example in result.gained.examples for block in _example("Gained", example)]
     blocks += ["## Comparison with the paper"] * bool(extra_tables) + [
         block for table in extra_tables for block in markdown_table(table)
     ]
@@ -35,14 +36,6 @@ def markdown_table(table: Table) -> list[str]:
     lines += ["| " + " | ".join(map(markdown_text, row)) + " |" for row in table.rows]
     note = [markdown_text(table.note)] if table.note else []
     return [f"### {markdown_text(table.title)}", "\n".join(lines), *note]
-
-
-def _examples(result: PolicyResult) -> list[str]:
-    blocks = []
-    for name, moved in (("Lost", result.lost), ("Gained", result.gained)):
-        for example in moved.examples:
-            blocks += _example(name, example)
-    return blocks
 
 
 def _example(name: str, example: Example) -> list[str]:

@@ -3,16 +3,18 @@ import math
 import pytest
 
 from offleash.callbacks import RolloutCallback
-from offleash.callbacks.rollouts import Rollout, group_metrics
+from offleash.callbacks.rollouts import group_metrics
+from offleash.eval.problem import Verdict
 from offleash.eval.tasks import load_task
 
 
 def test_groups_by_hand():
-    groups = [
-        [Rollout("a", True), Rollout("a", True), Rollout("b", True), Rollout("b", True)],
-        [Rollout(None, False), Rollout("c", False), Rollout("c", False), Rollout("c", False)],
-        [Rollout("a", True), Rollout("None", False), Rollout(None, False), Rollout("d", False)],
+    answers = [
+        [("a", True), ("a", True), ("b", True), ("b", True)],
+        [(None, False), ("c", False), ("c", False), ("c", False)],
+        [("a", True), ("None", False), (None, False), ("d", False)],
     ]
+    groups = [[Verdict(answer, correct, "ok") for answer, correct in group] for group in answers]
     entropy = [math.log(2), -(0.25 * math.log(0.25) + 0.75 * math.log(0.75)), math.log(4)]
     metrics = group_metrics(groups)
     assert metrics["rollouts/answer_entropy"] == pytest.approx(sum(entropy) / 3)

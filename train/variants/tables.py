@@ -1,11 +1,10 @@
 """The tables of a sweep's report as plain cells, the same for every format, and the text around them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from offleash.eval.report.numbers import DASH, estimate, number, p_value, percent, share
 from offleash.eval.report.tables import Table
-from offleash.eval.stats.intervals import Estimate
 from offleash.train.variants.analysis import REFERENCES, Analysis, VariantResult
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.results import METRICS, Measured, Sweep
@@ -78,8 +77,8 @@ def notes(sweep: Sweep, analysis: Analysis) -> tuple[str, ...]:
 def tables(sweep: Sweep, analysis: Analysis) -> list[Table]:
     found = [_verdicts(sweep, analysis), _samples(sweep, analysis), _problems(analysis)]
     others = [variant for variant in analysis.variants if variant.name != PLAIN]
-    if any(variant.verdict.why for variant in others):
-        found.append(_reasons(analysis))
+    if reasons := tuple((variant.name, variant.verdict.why) for variant in others if variant.verdict.why):
+        found.append(Table("reasons", "Why not better", ("", "reason"), reasons))
     if others:
         found += [_nscr_tests(others), _other_differences(others), _early_stops(others)]
     return [*found, _runs(sweep)]
@@ -104,18 +103,13 @@ def _verdicts(sweep: Sweep, analysis: Analysis) -> Table:
     return Table("variants", "Variants", header, tuple(rows), note)
 
 
-def _reasons(analysis: Analysis) -> Table:
-    rows = tuple((v.name, v.verdict.why) for v in analysis.variants if v.verdict.why)
-    return Table("reasons", "Why not better", ("", "reason"), rows)
-
-
 def _samples(sweep: Sweep, analysis: Analysis) -> Table:
     top = f"pass@{1 << (sweep.k.bit_length() - 1)}"
     entropy = f"token entropy ({sweep.token_entropy.rpartition('_')[2]})"
     titles = {**METRICS, "pass_at_top": top, "token_entropy": entropy}
-    rows = [("base", *(_cell(m, sweep.base[m]) for m in (*SAMPLES, *RATES)))]
+    rows = [("base", *(_writer(m)(sweep.base[m]) for m in (*SAMPLES, *RATES)))]
     for variant in analysis.variants:
-        full = [estimate(variant.estimates[m], share if m == "pass_at_top" else number) for m in SAMPLES]
+        full = [estimate(variant.estimates[m], _writer(m)) for m in SAMPLES]
         rows.append((name_of(variant), *full, *(percent(variant.estimates[m].value) for m in RATES)))
     header = ("", *(titles[m] for m in (*SAMPLES, *RATES)))
     note = "Distinct correct answers per problem in k samples; entropies in nats."
@@ -165,7 +159,7 @@ def _other_differences(variants: Sequence[VariantResult]) -> Table:
         cells = []
         for metric in COMPARED:
             p = variant.against[PLAIN][metric].p if variant.is_control else variant.holm_p[metric]
-            cells.append(f"{_value(metric, variant.against[PLAIN][metric].estimate)} (p {_equals(p)})")
+            cells.append(f"{_writer(metric)(variant.against[PLAIN][metric].estimate.value)} (p {_equals(p)})")
         rows.append((name_of(variant), *cells))
     header = ("", *(METRICS[m] for m in COMPARED))
     note = "Variant minus plain. p with Holm's correction over the variants; uncorrected for controls."
@@ -180,7 +174,7 @@ def _early_stops(variants: Sequence[VariantResult]) -> Table:
             rows.append((name_of(variant), "0", *[DASH] * 6))
             continue
         difference = stop.differences["nscr"]
-        at = [_value(m, stop.estimates[m]) for m in ("srr", "ndr", "distinct_correct")]
+        at = [_writer(m)(stop.estimates[m].value) for m in ("srr", "ndr", "distinct_correct")]
         cells = (estimate(stop.estimates["nscr"]), estimate(difference.estimate), _p(difference), *at)
         rows.append((name_of(variant), str(stop.estimates["nscr"].n), *cells))
     header = ("", "seeds", "NSCR", "variant − plain", "p", "SRR", "NDR", "distinct correct")
@@ -232,12 +226,8 @@ def _expands_words(variant: VariantResult) -> str:
     return "significantly" if verdict.expands_significantly else "yes" if verdict.expands else "no"
 
 
-def _cell(metric: str, value: float) -> str:
-    return percent(value) if metric in RATES else share(value) if metric == "pass_at_top" else number(value)
-
-
-def _value(metric: str, e: Estimate) -> str:
-    return share(e.value) if metric in LEADING else number(e.value)
+def _writer(metric: str) -> Callable[[float], str]:
+    return percent if metric in RATES else share if metric in (*LEADING, "pass_at_top") else number
 
 
 def _p(difference: Difference | None) -> str:
