@@ -27,7 +27,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-SHORT = {name: getattr(UNIT, name).tag for name in (*METRICS, *CELLS)}
+SHORT: dict[str, str] = {name: getattr(UNIT, name).tag for name in (*METRICS, *CELLS)}
 """Short names of rules -> tags of the unit level."""
 BEST = "best.json"
 STOPPED = "stopped.json"
