@@ -13,10 +13,10 @@ and the task, where no flag overrides them. Every line is checked; if one is inv
 import argparse
 from pathlib import Path
 
-from offleash.eval.commands.options import json_option
 from offleash.eval.convert.formats import Reading
 from offleash.eval.convert.importer import SAMPLING, Imported, import_samples
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import json_option
 from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
 

@@ -4,13 +4,11 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from offleash.eval.commands.options import json_option
 from offleash.eval.commands.sample_options import SUCCESSES, parser
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import from_flags, json_option
 from offleash.eval.pool.fill import Totals
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.sample import Sampler, SampleSettings, SamplingJob
@@ -45,15 +43,13 @@ def _check_flag_combinations(options: argparse.Namespace) -> None:
 def _settings(options: argparse.Namespace) -> SampleSettings:
     sampling = {name: getattr(options, name) for name in _SAMPLING if getattr(options, name) is not None}
     successes = SUCCESSES if options.successes is None else options.successes
-    made: dict[str, Any] = {
-        "sampling": {**sampling, "stop": tuple(options.stop)},
-        "successes": successes if options.plan == "until" else None,
-        "ids": [name for word in options.ids for name in _ids(word)],
-        "template_args": json_option(options.template_args, "--template-args"),
-        "engine_args": json_option(options.engine_args, "--engine-args"),
-    }
-    as_given = {item.name for item in fields(SampleSettings)} - made.keys()
-    return SampleSettings(**made, **{name: getattr(options, name) for name in as_given})
+    return from_flags(
+        SampleSettings,
+        options,
+        sampling={**sampling, "stop": tuple(options.stop)},
+        successes=successes if options.plan == "until" else None,
+        ids=[name for word in options.ids for name in _ids(word)],
+    )
 
 
 def _ids(word: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 import argparse
 
-from offleash.eval.commands.options import add_model_files, add_save_every, add_template
+from offleash.eval.flags import add_flags
+from offleash.eval.pool.sample import SampleSettings
 
 SUCCESSES = 5
 
@@ -79,11 +80,7 @@ def _what(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--successes", type=int, help=f"correct completions at which --plan until stops (default {SUCCESSES})"
     )
-    group.add_argument("--limit", type=int, metavar="N", help="only the first N problems")
-    group.add_argument(
-        "--ids", nargs="+", default=[], metavar="ID", help="only these problems; @FILE reads one id per line"
-    )
-    group.add_argument("--seed", type=int, default=0, help="seed of the pool (default %(default)s)")
+    add_flags(group, SampleSettings, "limit", "ids", "seed")
 
 
 def _how(group: "argparse._ArgumentGroup") -> None:
@@ -97,48 +94,9 @@ def _how(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--stop", nargs="+", default=[], metavar="TEXT", help="texts that end a completion and are cut from it"
     )
-    group.add_argument(
-        "--end-token",
-        dest="end_tokens",
-        nargs="+",
-        default=[],
-        metavar="TOKEN",
-        help="further tokens that end a completion, beside those of the tokenizer and generation_config",
-    )
-    add_template(group)
+    add_flags(group, SampleSettings, "end_tokens", "template", "template_args")
 
 
 def _with(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--engine", help="transformers (default), vllm, openai (default for a URL), or my_module:MyEngine"
-    )
-    group.add_argument(
-        "--engine-args",
-        default="{}",
-        metavar="JSON",
-        help='transformers: {"batch_size": 64}; vllm: anything LLM() takes, {"tensor_parallel_size": 2}; '
-        'openai: {"concurrency": 64, "timeout": 1800, "retries": 6, "extensions": true}',
-    )
-    group.add_argument(
-        "--ray",
-        nargs="?",
-        const="",
-        metavar="ADDRESS",
-        help="run engines in the workers of a Ray cluster: HOST:PORT, auto, or nothing for RAY_ADDRESS or this machine",
-    )
-    group.add_argument(
-        "--ray-workers",
-        type=int,
-        metavar="N",
-        help="number of engines; default one per GPU, or per machine without GPUs",
-    )
-    add_model_files(group)
-    group.add_argument("--served-model", metavar="NAME", help="name of the model, for a server that has several")
-    add_save_every(group)
-    group.add_argument(
-        "--max-verifier-failures",
-        type=float,
-        default=0.01,
-        metavar="SHARE",
-        help="share of verdicts that may time out or fail before the run stops; default %(default)s",
-    )
+    add_flags(group, SampleSettings, "engine", "engine_args", "ray", "ray_workers", "dtype", "revision", "tokenizer")
+    add_flags(group, SampleSettings, "served_model", "save_every", "max_verifier_failures")

@@ -4,15 +4,14 @@ import argparse
 import shutil
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from offleash.eval.commands.options import json_option
 from offleash.eval.commands.score_options import parser
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
+from offleash.eval.flags import from_flags, json_option
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Problem
 from offleash.eval.report.numbers import estimate, number
@@ -28,8 +27,7 @@ def main(argv: list[str]) -> int:
     _check_flag_combinations(options)
     for path in (options.json, options.markdown):
         _check_writable(path)
-    options.template_args = json_option(options.template_args, "--template-args")
-    settings = ScoreSettings(**{item.name: getattr(options, item.name) for item in fields(ScoreSettings)})
+    settings = from_flags(ScoreSettings, options)
     sources = [resolve_scorer(model, settings) for model in options.model]
     if options.traces:
         _score_traces(options, sources, settings)

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from offleash.eval.commands.options import add_model_files, add_save_every, add_template
+from offleash.eval.flags import add_flags
+from offleash.eval.scoring.settings import ScoreSettings
 
 DESCRIPTION = """Log-probability, perplexity and token entropy of given texts under a model, by teacher forcing: of the
 completions in a pool, or of reference traces in a file. Scores of a pool are stored inside it, in
@@ -62,26 +63,13 @@ def _both(group: "argparse._ArgumentGroup") -> None:
         nargs="+",
         help="hub ids, folders, checkpoints, folders with PEFT adapters, or lab (the embedded model)",
     )
-    group.add_argument(
-        "--temperature",
-        type=float,
-        default=1.0,
-        help="divides the logits (default %(default)s: the usual perplexity)",
-    )
-    add_template(group)
-    group.add_argument("--end-token", metavar="TOKEN", help="token to append (default: the tokenizer's; '' for none)")
-    add_model_files(group)
-    group.add_argument(
-        "--batch-tokens", type=int, default=16384, metavar="N", help="tokens in one forward pass (default %(default)s)"
-    )
+    add_flags(group, ScoreSettings, "temperature", "template", "template_args", "end_token")
+    add_flags(group, ScoreSettings, "dtype", "revision", "tokenizer", "batch_tokens")
 
 
 def _pools(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--k", type=int, help="only the first K samples of each problem (default: all)")
-    group.add_argument("--limit", type=int, metavar="N", help="only the first N problems")
-    group.add_argument("--name", help="folder name of the scores (default: from the model's name)")
+    add_flags(group, ScoreSettings, "k", "limit", "name", "save_every")
     group.add_argument("--force", action="store_true", help="score even if the model's template is not the pool's")
-    add_save_every(group)
 
 
 def _traces(group: "argparse._ArgumentGroup") -> None:

@@ -133,7 +133,7 @@ class OpenAIEngine:
                 if failure.transient or over.is_set():
                     done.put(Drawn(request, [Completion(str(failure), None, None, "error")] * request.n))
                     continue
-                hint = "if it does not know a field, try --engine-args '{\"extensions\": false}'"
+                hint = 'if it does not know a field, try engine_args {"extensions": false} (--engine-args)'
                 done.put(EngineError(f"the server rejected a request ({failure}); {hint}"))
 
     def _answer(self, request: Request, sampling: Sampling, over: threading.Event) -> list[Completion]:

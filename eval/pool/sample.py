@@ -5,7 +5,7 @@ Everything that can be refused is refused before any weights are loaded and befo
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.flags import json_setting, setting
 from offleash.eval.pool.fill import Fill, Totals
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
@@ -67,7 +68,21 @@ def sample_pool(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampleSettings:
+class ModelSettings:
+    """How a model is loaded, prompted and its results saved: what sampling and scoring have in common."""
+
+    template: str = setting(
+        "auto", "auto: chat messages go through the tokenizer's chat template if it has one; plain: never; or a file"
+    )
+    template_args: Mapping[str, Any] = json_setting('arguments of the template: {"enable_thinking": false}')
+    dtype: str = setting("auto", "auto: what the model's config says", choices=DTYPES)
+    revision: str | None = setting(None, "branch, tag or commit of a hub model")
+    tokenizer: str | None = setting(None, "hub id or folder, if not the model's own")
+    save_every: float = setting(10.0, "seconds between writes", metavar="SECONDS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSettings(ModelSettings):
     """How pools are sampled: everything but the model, the tasks and the folders. Checked when made."""
 
     k: int
@@ -76,32 +91,37 @@ class SampleSettings:
     """Or the fields of one. Without max_new_tokens: 4096, or what the model's context leaves for the longest prompt."""
     successes: int | None = None
     """Stop sampling a problem at this many correct completions."""
-    seed: int = 0
-    limit: int | None = None
-    """Only the first problems."""
-    ids: Sequence[str] = ()
-    """Only the problems with these ids."""
-    template: str = "auto"
-    """As in `prepare_prompts`."""
-    template_args: Mapping[str, Any] = field(default_factory=dict)
-    end_tokens: Sequence[str] = ()
-    """Tokens that end a completion, in addition to those of the tokenizer and of generation_config."""
-    engine: str | None = None
-    """A name from `ENGINES` or a dotted path. Default: openai for a URL, otherwise transformers."""
-    engine_args: Mapping[str, Any] = field(default_factory=dict)
-    ray: str | None = None
-    """The address of a Ray cluster whose workers run the engine; "" for RAY_ADDRESS or this machine."""
-    ray_workers: int | None = None
-    dtype: str = "auto"
-    revision: str | None = None
-    tokenizer: str | None = None
-    """A hub id or folder, if not the model's own."""
-    served_model: str | None = None
-    """The name of a model on a server that has several."""
-    save_every: float = 10.0
-    """Seconds between parts."""
-    max_verifier_failures: float = 0.01
-    """Share of verdicts that may time out or fail before sampling stops."""
+    seed: int = setting(0, "seed of the pool")
+    limit: int | None = setting(None, "only the first N problems", metavar="N")
+    ids: Sequence[str] = setting((), "only these problems; @FILE reads one id per line", nargs="+", metavar="ID")
+    end_tokens: Sequence[str] = setting(
+        (),
+        "further tokens that end a completion, beside those of the tokenizer and generation_config",
+        flag="--end-token",
+        nargs="+",
+        metavar="TOKEN",
+    )
+    engine: str | None = setting(
+        None, "transformers (default), vllm, openai (default for a URL), or my_module:MyEngine"
+    )
+    engine_args: Mapping[str, Any] = json_setting(
+        'transformers: {"batch_size": 64}; vllm: anything LLM() takes, {"tensor_parallel_size": 2}; '
+        'openai: {"concurrency": 64, "timeout": 1800, "retries": 6, "extensions": true}'
+    )
+    ray: str | None = setting(
+        None,
+        "run engines in the workers of a Ray cluster: HOST:PORT, auto, or nothing for RAY_ADDRESS or this machine",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+    )
+    ray_workers: int | None = setting(
+        None, "number of engines; default one per GPU, or per machine without GPUs", metavar="N"
+    )
+    served_model: str | None = setting(None, "name of the model, for a server that has several", metavar="NAME")
+    max_verifier_failures: float = setting(
+        0.01, "share of verdicts that may time out or fail before sampling stops", metavar="SHARE"
+    )
 
     def __post_init__(self) -> None:
         wanted = {

@@ -2,43 +2,32 @@
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import setting
+from offleash.eval.pool.sample import ModelSettings
 
 _NAME = re.compile(r"\w[\w.@+-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreSettings:
+class ScoreSettings(ModelSettings):
     """Raises ConfigError for a value out of range. `k`, `limit`, `name`, `force`, `save_every` concern pools only."""
 
-    k: int | None = None
-    """Only the first k samples of each problem; None is all."""
-    limit: int | None = None
-    """Only the first problems; None is all."""
-    name: str | None = None
-    """Of the folder of scores; None makes one from the model's name."""
-    temperature: float = 1.0
-    """Divides the logits, for log-probability and entropy alike."""
-    template: str = "auto"
-    """"auto", "plain" or a file with a chat template, as in `offleash sample`."""
-    template_args: Mapping[str, Any] = field(default_factory=dict)
-    end_token: str | None = None
-    """Appended to completions that were not truncated; None is the tokenizer's, "" appends none."""
+    k: int | None = setting(None, "only the first K samples of each problem (default: all)")
+    limit: int | None = setting(None, "only the first N problems", metavar="N")
+    name: str | None = setting(None, "folder name of the scores (default: from the model's name)")
+    temperature: float = setting(1.0, "divides the logits, for log-probability and entropy alike")
+    end_token: str | None = setting(
+        None,
+        "token to append to completions that were not truncated (default: the tokenizer's; '' for none)",
+        metavar="TOKEN",
+    )
     force: bool = False
     """Score even if the model's template differs from the one the pool was sampled with."""
-    batch_tokens: int = 16384
-    """Padded tokens in one forward pass."""
-    save_every: float = 10.0
-    """Seconds between parts written to disk."""
-    dtype: str = "auto"
-    revision: str | None = None
-    tokenizer: str | None = None
-    """As in `resolve_model`."""
+    batch_tokens: int = setting(16384, "padded tokens in one forward pass", metavar="N")
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
