@@ -37,6 +37,11 @@ def sample_pool(
     path: str | Path,
     *,
     k: int,
+    sampling: Sampling | Mapping[str, Any] | None = None,
+    successes: int | None = None,
+    seed: int = 0,
+    limit: int | None = None,
+    engine: str | None = None,
     task_args: Mapping[str, Any] | None = None,
     progress: bool = True,
     **settings: Any,
@@ -45,7 +50,7 @@ def sample_pool(
 
     `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, the URL of a server, or "lab". `task` is
     a name from `offleash tasks` or a dotted path, built with `task_args`, or a Task. `settings` are the other fields of
-    `SampleSettings`: sampling, successes, seed, limit, ids, template, engine, dtype and so on. The same call resumes an
+    `SampleSettings`: ids, template, engine_args, dtype, revision, tokenizer, ray and so on. The same call resumes an
     incomplete pool and samples exactly what is missing. Raises PoolError naming the field for a pool that was sampled
     with other settings, EngineError if requests failed (what was sampled is kept), VerifyError if the verifier fails
     too often.
@@ -60,7 +65,10 @@ def sample_pool(
     """
     if task_args and not isinstance(task, str):
         raise ConfigError(f"task_args are for a task given by name; {task.name!r} is built already")
-    with closing(Sampler(str(model), SampleSettings(k=k, **settings))) as sampler:
+    chosen = SampleSettings(
+        k=k, sampling=sampling, successes=successes, seed=seed, limit=limit, engine=engine, **settings
+    )
+    with closing(Sampler(str(model), chosen)) as sampler:
         loaded = sampler.load_task(task, **(task_args or {})) if isinstance(task, str) else task
         (job,) = sampler.prepare([(loaded, path)])
         sampler.run(job, progress=progress)

@@ -47,11 +47,20 @@ class PoolScores(NamedTuple):
     """What was not scored, or not as it was sampled."""
 
 
-def score_pool(pool: Pool | str | Path, model: str | Path, *, progress: bool = True, **settings: Any) -> PoolScores:
+def score_pool(
+    pool: Pool | str | Path,
+    model: str | Path,
+    *,
+    k: int | None = None,
+    limit: int | None = None,
+    temperature: float = 1.0,
+    progress: bool = True,
+    **settings: Any,
+) -> PoolScores:
     """Score the completions of a pool under a model and keep the scores in POOL/scores/NAME, like `offleash score`.
 
-    `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, or "lab". `settings` are the fields of
-    `ScoreSettings`: k, limit, name, temperature, template, end_token, dtype and so on. The same call resumes scores
+    `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, or "lab". `settings` are the other
+    fields of `ScoreSettings`: name, template, end_token, dtype, batch_tokens and so on. The same call resumes scores
     that are incomplete. Raises PoolError for scores of that name that were made with other settings or weights,
     EngineError if the model cannot score.
 
@@ -66,7 +75,7 @@ def score_pool(pool: Pool | str | Path, model: str | Path, *, progress: bool = T
     >>> score_pool("pools/scored", "lab", progress=False).new  # resumes: k=4 is done, the other half is new
     16
     """
-    chosen = ScoreSettings(**settings)
+    chosen = ScoreSettings(k=k, limit=limit, temperature=temperature, **settings)
     source = resolve_scorer(str(model), chosen)
     job = ScoringJob.prepare(pool if isinstance(pool, Pool) else Pool.open(pool), source, chosen)
     new = 0
