@@ -54,7 +54,7 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
     lines += [
         f"{'seconds spent monitoring':46}{seconds:>27.1f}",
         "",
-        f"Support counts (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples a step);",
+        f"Support counts (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples per step);",
         f"a pair that was missed may still have probability {detection_limit(k):.2g} (95 % confidence).",
         f"Details:  tensorboard --logdir {folder}",
         "",

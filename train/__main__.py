@@ -15,6 +15,9 @@ def main() -> int:
     except OffleashError as error:
         print(f"offleash: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("offleash: interrupted; add --resume to continue from the last checkpoint", file=sys.stderr)
+        return 130
     return 0
 
 

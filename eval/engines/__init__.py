@@ -32,6 +32,8 @@ def check_engine_args(name: str, source: ModelSource, /, **options: Any) -> None
     check_arguments("engine", name, find_engine(name), source, context=0, **options)
     if name == "transformers" and source.adapter is not None and find_spec("peft") is None:
         raise ConfigError(f"{source.adapter} is a PEFT adapter: pip install 'offleash[peft]'")
+    if name == "vllm" and find_spec("vllm") is None:
+        raise ConfigError("the engine vllm is not installed: pip install 'offleash[vllm]'")
 
 
 def find_engine(name: str) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ offleash metrics --markdown          the table as Markdown
 """
 
 import argparse
+import re
 from collections.abc import Sequence
 
 from offleash.callbacks import tags
@@ -21,11 +22,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("text", nargs="?", default="", help="only tags that contain this text")
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     options = parser.parse_args(argv)
-    found = [metric for metric in all_metrics() if options.text in metric.tag]
+    found = [metric for metric in all_metrics() if options.text in metric.tag or _fills(options.text, metric.tag)]
     if not found:
         raise ConfigError(f"no tag contains {options.text!r}: `offleash metrics` lists them all")
     print((as_markdown if options.markdown else as_text)(found))
     return 0
+
+
+def _fills(text: str, pattern: str) -> bool:
+    """Whether `pass_at_k/64` is a tag of the pattern `pass_at_k/{k}`."""
+    return "{" in pattern and re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(pattern)), text) is not None
 
 
 def all_metrics() -> list[Metric]:

@@ -39,4 +39,4 @@ def launch_command(argv: list[str]) -> list[str]:
             training.append(word)
         else:
             launcher += [word] if "=" in word else [word, *islice(words, 1)]
-    return [sys.executable, "-m", "accelerate.commands.launch", *launcher, "-m", "offleash.train", *training]
+    return [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *launcher, "-m", "offleash.train", *training]

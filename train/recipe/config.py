@@ -316,8 +316,10 @@ def find_recipe(name: str | Path) -> Path:
     shipped = RECIPES / (name if name.endswith(".yaml") else f"{name}.yaml")
     path = next((p for p in (Path(name), shipped, RECIPES.parent / name) if p.is_file()), None)
     if path is None:
-        names = ", ".join(sorted(p.relative_to(RECIPES).as_posix() for p in RECIPES.rglob("*.yaml")))
-        raise ConfigError(f"no recipe {name!r}: neither a file nor one that ships with Offleash ({names})")
+        kinds = ("*.yaml", "lab/*.yaml", "models/*.yaml", "variants/*.yaml")
+        names = sorted(p.relative_to(RECIPES).as_posix() for kind in kinds for p in RECIPES.glob(kind))
+        shown = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
+        raise ConfigError(f"no recipe {name!r}: neither a file nor one that ships with Offleash ({', '.join(shown)})")
     return path
 
 

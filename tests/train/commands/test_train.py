@@ -9,7 +9,7 @@ from offleash.train.commands import train
 from offleash.train.commands.train import launch_command, main
 from offleash.train.recipe.config import RunConfig
 
-LAUNCHER = [sys.executable, "-m", "accelerate.commands.launch"]
+LAUNCHER = [sys.executable, "-m", "accelerate.commands.launch", "--quiet"]
 TRAINING = ["-m", "offleash.train"]
 
 
