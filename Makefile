@@ -13,10 +13,10 @@ lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a fe
 	$(BIN)/accelerate launch --quiet --config_file recipes/accelerate/one_process.yaml -m offleash.train --config recipes/lab.yaml --resume
 
 quick: $(VENV)/.test  ## the pure tests, without a model: under 90 s
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(PURE)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(PURE)
 
 test: $(VENV)/.test  ## all tests but the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 test-all: $(VENV)/.vllm  ## the quick tests and the slow ones, with vLLM on the CPU and Ray
 	$(BIN)/python -m pytest -m "slow or not slow"

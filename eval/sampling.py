@@ -42,10 +42,10 @@ class Sampling:
             )
         ranges = {
             "top_p": (0 < self.top_p <= 1, "above 0 and at most 1 (1: off)"),
-            "top_k": (self.top_k >= 0, "0 (off) or more"),
+            "top_k": (is_int(self.top_k) and self.top_k >= 0, "an integer, 0 (off) or more"),
             "min_p": (0 <= self.min_p < 1, "at least 0 (off) and below 1"),
             "repetition_penalty": (self.repetition_penalty > 0, "above 0 (1: off)"),
-            "max_new_tokens": (self.max_new_tokens >= 1, "at least 1"),
+            "max_new_tokens": (is_int(self.max_new_tokens) and self.max_new_tokens >= 1, "an integer, at least 1"),
         }
         for name, (good, wanted) in ranges.items():
             if not good:
@@ -57,6 +57,11 @@ class Sampling:
     def untruncated(self) -> bool:
         """True if samples follow the model's own distribution at this temperature, nothing cut or penalized."""
         return is_untruncated(self.top_p, self.top_k, self.min_p, self.repetition_penalty)
+
+
+def is_int(value: object) -> bool:
+    """True for an integer, which True and False are not meant to be."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_untruncated(top_p: float, top_k: int, min_p: float, repetition_penalty: float) -> bool:

@@ -27,6 +27,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 LAB_BASE = Path(recipes.__path__[0]) / "lab" / "base"
 
 
+TOGETHER = {
+    *("tests/eval/scoring/test_exact.py", "tests/eval/engines/test_transformers_engine.py", "tests/test_packaging.py"),
+    *("tests/train/test_distributed.py", "tests/train/test_resume.py"),
+}
+"""Files with expensive fixtures: each stays on one worker, and they start first."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class FilesTogether(LoadScopeScheduling):  # which starts with the largest scope
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return file if file in TOGETHER else nodeid
+
+    return FilesTogether(config, log)
+
+
 @pytest.fixture(scope="session")
 def lab_base() -> Path:
     return LAB_BASE

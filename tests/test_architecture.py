@@ -80,6 +80,12 @@ def arrows() -> Iterator[tuple[str, str, str]]:
                 yield here, there, f"{path.relative_to(ROOT)}:{line} imports {name}"
 
 
+def test_imports_are_absolute():
+    """A relative one would escape the check of the arrows."""
+    nodes = [(path, node) for path in modules() for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    assert [str(path) for path, node in nodes if isinstance(node, ast.ImportFrom) and node.level] == []
+
+
 def test_every_room_is_in_the_plan():
     assert set(rooms()) == {room for layer in LAYERS for room in layer}
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("packaging")  # one worker: the fixtures are dear
-
 ROOT = Path(__file__).parents[1]
 MAPPED = ("train", "eval", "callbacks", "recipes")
 

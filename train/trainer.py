@@ -405,8 +405,8 @@ class ExplorerCallback(TrainerCallback):
 
 def normalized(rewards_pg: torch.Tensor, scale: str) -> torch.Tensor:
     """TRL's advantages: reward minus the group's mean, over the group's (or batch's) standard deviation + 1e-4."""
-    centred_pg = rewards_pg - rewards_pg.nanmean(1, keepdim=True)
+    centered_pg = rewards_pg - rewards_pg.nanmean(1, keepdim=True)
     if scale == "none":
-        return centred_pg.nan_to_num()
+        return centered_pg.nan_to_num()
     std = nanstd(rewards_pg) if scale == "batch" else nanstd(rewards_pg, dim=1, keepdim=True)
-    return (centred_pg / (std + 1e-4)).nan_to_num()
+    return (centered_pg / (std + 1e-4)).nan_to_num()

@@ -142,7 +142,7 @@ class SeededDraw(LogitsProcessor):
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         if self.penalty != 1:
-            scores = _penalised(scores, input_ids, self.mask, self.penalty)
+            scores = _penalized(scores, input_ids, self.mask, self.penalty)
         for warp in self.warpers:
             scores = warp(input_ids, scores)
         logp = scores.log_softmax(-1)
@@ -195,11 +195,11 @@ def _warpers(sampling: Sampling) -> list[Any]:
     return [warper(value) for warper, value, off in known if value != off]
 
 
-def _penalised(scores: torch.Tensor, input_ids: torch.Tensor, mask: torch.Tensor, penalty: float) -> torch.Tensor:
+def _penalized(scores: torch.Tensor, input_ids: torch.Tensor, mask: torch.Tensor, penalty: float) -> torch.Tensor:
     """transformers' repetition penalty on prompt and completion, row by row without the padding before the prompt."""
-    penalise = RepetitionPenaltyLogitsProcessor(penalty)
+    penalize = RepetitionPenaltyLogitsProcessor(penalty)
     starts = (mask == 0).sum(1).tolist()
-    return torch.cat([penalise(input_ids[r : r + 1, start:], scores[r : r + 1]) for r, start in enumerate(starts)])
+    return torch.cat([penalize(input_ids[r : r + 1, start:], scores[r : r + 1]) for r, start in enumerate(starts)])
 
 
 def _token_ids(request: Request) -> list[int]:

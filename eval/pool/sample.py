@@ -5,7 +5,7 @@ Everything that can be refused is refused before any weights are loaded and befo
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem, Task
-from offleash.eval.sampling import Plan, Sampling
+from offleash.eval.sampling import Plan, Sampling, is_int
 from offleash.eval.tasks import load_task
 from offleash.eval.verify.health import Failures
 
@@ -133,8 +133,9 @@ class SampleSettings(ModelSettings):
 
     def __post_init__(self) -> None:
         wanted = {
-            "k": (1 <= self.k <= MAX_K, f"at least 1 and at most {MAX_K:,}"),
-            "limit": (self.limit is None or self.limit >= 1, "at least 1"),
+            "k": (is_int(self.k) and 1 <= self.k <= MAX_K, f"an integer, at least 1 and at most {MAX_K:,}"),
+            "seed": (is_int(self.seed), "an integer"),
+            "limit": (self.limit is None or (is_int(self.limit) and self.limit >= 1), "an integer, at least 1"),
             "dtype": (self.dtype in DTYPES, f"one of {', '.join(DTYPES)}"),
             "save_every": (self.save_every >= 0, "0 seconds or more"),
             "max_verifier_failures": (0 <= self.max_verifier_failures <= 1, "between 0 and 1"),
@@ -149,7 +150,11 @@ class SampleSettings(ModelSettings):
 
     def sampling_fields(self) -> dict[str, Any]:
         """Those of a `Sampling`; without max_new_tokens it is left to the model's context."""
-        return asdict(self.sampling) if isinstance(self.sampling, Sampling) else dict(self.sampling or {})
+        given = asdict(self.sampling) if isinstance(self.sampling, Sampling) else dict(self.sampling or {})
+        known = [field.name for field in fields(Sampling)]
+        if unknown := sorted(set(given) - set(known)):
+            raise ConfigError(f"sampling has no field {', '.join(unknown)}; its fields are {', '.join(known)}")
+        return given
 
 
 @dataclass(frozen=True, slots=True)

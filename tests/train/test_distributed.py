@@ -7,8 +7,6 @@ import pytest
 
 from offleash.eval.pool.pool import Pool
 
-pytestmark = pytest.mark.xdist_group("distributed")  # one worker: the fixtures are dear
-
 SETTINGS = {"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3, "lr_scheduler_type": "constant"}
 
 

@@ -9,8 +9,6 @@ import pytest
 from offleash.eval.pool.pool import Pool
 from offleash.train.run_folder.checkpoints import last_complete_checkpoint
 
-pytestmark = pytest.mark.xdist_group("resume")  # one worker: the fixtures are dear
-
 STEPS = 7
 
 

@@ -77,7 +77,7 @@ class Analysis:
     warnings: tuple[str, ...]
 
 
-def analyse(
+def analyze(
     runs: Sequence[Measured], margin: float = 0.01, tried: Collection[str] = (), warnings: Sequence[str] = ()
 ) -> Analysis:
     """Plain first, then in the order of the runs.

@@ -32,7 +32,7 @@ from offleash.eval.report.page import render
 from offleash.eval.report.record import json_text
 from offleash.eval.report.sanitize import markdown_text
 from offleash.eval.report.text import text_table, wrapped
-from offleash.train.variants.analysis import Analysis, VariantResult, analyse
+from offleash.train.variants.analysis import Analysis, VariantResult, analyze
 from offleash.train.variants.figures import pareto_figure, tradeoff_figure
 from offleash.train.variants.hparams import write_hparams
 from offleash.train.variants.results import Sweep, read_sweep
@@ -50,7 +50,7 @@ def write_reports(runs: Sequence[Run], out: Path, margin: float, width: int = 11
     for run in ended:
         check_unchanged(run)
     sweep = read_sweep(runs)
-    analysis = analyse(sweep.runs, margin, tried(runs, out), left_out(runs, out))
+    analysis = analyze(sweep.runs, margin, tried(runs, out), left_out(runs, out))
     try:
         for suffix, make in (("json", json_report), ("md", markdown_report), ("html", html_report)):
             write_atomic(out / f"report.{suffix}", make(sweep, analysis).encode())

@@ -25,7 +25,7 @@ RETRIES = 2  # a pair that failed this often keeps its status
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgment:
     """The verdict on one (gold, answer) pair: the answer's class, whether it is correct, and how that was decided."""
 
     answer: str
@@ -35,19 +35,19 @@ class Judgement:
 
 
 class MathVerifier:
-    """`judge(golds, answers)`: one judgement per pair. Safe from any thread; processes start only when needed."""
+    """`judge(golds, answers)`: one judgment per pair. Safe from any thread; processes start only when needed."""
 
     def __init__(self, *, workers: int = 1, job_seconds: float = 5.0, cache: int = 1 << 17) -> None:
         if find_spec("math_verify") is None:
             raise ConfigError("mathematical answers need math-verify: pip install 'offleash[math]'")
         target = "offleash.eval.verify.math_answers.symbolic:judge"
         self.pool = WorkerPool(target, workers=workers, job_seconds=job_seconds)
-        self._cache: dict[tuple[str, str], Judgement] = {}
+        self._cache: dict[tuple[str, str], Judgment] = {}
         self._failures: dict[tuple[str, str], int] = {}
         self._room = cache
         self._lock = threading.Lock()
 
-    def judge(self, golds: Sequence[str], replies: Sequence[str]) -> list[Judgement]:
+    def judge(self, golds: Sequence[str], replies: Sequence[str]) -> list[Judgment]:
         pairs = [(gold, shortened(reply)) for gold, reply in zip(golds, replies, strict=True)]
         known = {pair: self._cache[pair] for pair in set(pairs) if pair in self._cache}
         fresh = self._judge_new([pair for pair in dict.fromkeys(pairs) if pair not in known])
@@ -77,18 +77,18 @@ class MathVerifier:
     def close(self) -> None:
         self.pool.close()
 
-    def _judge_new(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Judgement]:
+    def _judge_new(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Judgment]:
         verdicts = {pair: judge_here(*pair) for pair in pairs}
         undecided = [pair for pair, verdict in verdicts.items() if verdict is None]
-        done = {pair: judgement(pair, verdict) for pair, verdict in verdicts.items() if verdict is not None}
+        done = {pair: judgment(pair, verdict) for pair, verdict in verdicts.items() if verdict is not None}
         for pair, outcome in zip(undecided, self._ask(undecided), strict=True):
-            done[pair] = judgement(pair, outcome.status == "ok" and outcome.value["same"], outcome)
+            done[pair] = judgment(pair, outcome.status == "ok" and outcome.value["same"], outcome)
         return done
 
     def _ask(self, pairs: list[tuple[str, str]]) -> list[Outcome]:
         return self.pool.map([{"gold": normalize(gold), "answer": normalize(reply)} for gold, reply in pairs])
 
-    def _remember(self, fresh: dict[tuple[str, str], Judgement]) -> None:
+    def _remember(self, fresh: dict[tuple[str, str], Judgment]) -> None:
         """Failures are remembered after a few tries: an answer that always times out is not waited for again."""
         with self._lock:
             for pair, verdict in fresh.items():
@@ -116,11 +116,11 @@ def judge_here(gold: str, reply: str) -> bool | None:
     return False if verdict is None and over_the_caps(normalize(reply)) else verdict
 
 
-def judgement(pair: tuple[str, str], correct: bool, outcome: Outcome | None = None) -> Judgement:
+def judgment(pair: tuple[str, str], correct: bool, outcome: Outcome | None = None) -> Judgment:
     name = answers.class_given_gold(*pair, correct)
     if outcome is None or outcome.status == "ok":
-        return Judgement(name, correct)
-    return Judgement(name, False, outcome.status, outcome.message)
+        return Judgment(name, correct)
+    return Judgment(name, False, outcome.status, outcome.message)
 
 
 DIGITS = re.compile(r"\d+")

@@ -25,7 +25,9 @@ FOREIGN = {
 """Private names of other libraries than those that the seams are for, each with its owner."""
 
 LIBRARIES = ("trl", "transformers", "accelerate", "vllm")
-PUBLIC_MODULES = {"accelerate.utils", "transformers.integrations", "transformers.utils.logging"}
+PUBLIC_MODULES = {
+    *("accelerate.utils", "transformers.hf_argparser", "transformers.integrations", "transformers.utils.logging"),
+}
 """Documented as places to import from."""
 
 LAUNCHER = {
@@ -64,6 +66,14 @@ def used(tree: ast.AST) -> Iterator[str]:
             yield from (a.value for a in ast.walk(node.slice) if isinstance(a, ast.Constant) and is_private(a.value))
 
 
+def of_a_trainer(tree: ast.AST) -> Iterator[str]:
+    """Private names of what the file calls a trainer."""
+    for node in ast.walk(tree):
+        of_trainer = isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[-1] == "trainer"
+        if of_trainer and is_private(node.attr):
+            yield node.attr
+
+
 def defined(tree: ast.AST) -> set[str]:
     """Names that the file itself gives to functions, classes, variables and attributes of self."""
     names = set()
@@ -89,6 +99,12 @@ def test_a_private_name_is_used_where_it_is_defined() -> None:
     known = {*NAMED_TUPLE, *FOREIGN}
     found = {(place, name) for place, tree in product().items() for name in {*used(tree)} - defined(tree) - known}
     assert found == set()
+
+
+def test_nothing_private_is_read_from_a_trainer_whatever_the_file_defines() -> None:
+    found = {(place, name) for place, tree in product().items() for name in of_a_trainer(tree)}
+    assert found == set()
+    assert set(of_a_trainer(ast.parse("self.trainer._metrics; trainer._x; self._metrics"))) == {"_metrics", "_x"}
 
 
 def test_libraries_are_imported_by_their_public_modules() -> None:

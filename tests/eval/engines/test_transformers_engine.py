@@ -27,8 +27,6 @@ from offleash.eval.scoring.exact import exact_units
 from offleash.eval.scoring.teacher_forcing import score
 from offleash.eval.tasks import load_task
 
-pytestmark = pytest.mark.xdist_group("transformers_engine")  # one worker: the fixtures are dear
-
 K = 256
 LENGTH = 20
 PLAIN = Sampling(max_new_tokens=LENGTH)

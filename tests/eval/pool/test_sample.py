@@ -69,12 +69,17 @@ def test_other_settings_are_refused_by_the_fields_name(tmp_path: Path, changes: 
         {"ray_workers": 2},
         {"served_model": "x"},
         {"sampling": {"temperature": 0.0}},
+        {"sampling": {"temperatur": 1.0}},
+        {"sampling": {"max_new_tokens": 2.5, "temperature": 1.0}},
+        {"k": 4.5},
+        {"seed": "a"},
+        {"limit": 2.5},
         {"successes": 0},
     ],
 )
 def test_a_bad_value_is_refused_by_name_and_makes_no_pool(tmp_path: Path, changes: dict[str, Any]) -> None:
     (name,) = changes
-    with pytest.raises(ConfigError, match="temperature" if name == "sampling" else name):
+    with pytest.raises(ConfigError, match="temperatur|max_new_tokens" if name == "sampling" else name):
         sample(tmp_path / "pool", **changes)
     assert not (tmp_path / "pool").exists()
 

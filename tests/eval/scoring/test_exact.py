@@ -12,8 +12,6 @@ from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.support import detection_limit, dynamics
 from offleash.eval.tasks import load_task
 
-pytestmark = pytest.mark.xdist_group("exact")  # one worker: the fixtures are dear
-
 K = 1024
 LENGTH = 20
 

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from offleash.eval.report.figure_style import image, inline_svg
-from offleash.train.variants.analysis import analyse
+from offleash.train.variants.analysis import analyze
 from offleash.train.variants.figures import pareto_figure, pareto_front, tradeoff_figure
 
 
@@ -26,7 +26,7 @@ def _beats(points, j, i):
 
 @pytest.fixture(scope="module")
 def pareto(full_sweep):
-    return pareto_figure(full_sweep, analyse(full_sweep.runs))
+    return pareto_figure(full_sweep, analyze(full_sweep.runs))
 
 
 def test_every_variant_is_named_once_and_no_name_covers_another(pareto, full_sweep):
@@ -44,7 +44,7 @@ def test_every_variant_is_named_once_and_no_name_covers_another(pareto, full_swe
 
 
 def test_points_and_cross_bars_are_the_estimates(pareto, full_sweep):
-    analysis = analyse(full_sweep.runs)
+    analysis = analyze(full_sweep.runs)
     bars = pareto.axes[0].containers
     for variant, bar in zip(analysis.variants, bars, strict=True):
         point, _, (across, upright) = bar
@@ -68,7 +68,7 @@ def test_the_page_gets_its_own_colours_and_nothing_to_fetch(pareto):
 
 
 def test_files_are_images_and_the_same_every_time(full_sweep):
-    analysis = analyse(full_sweep.runs)
+    analysis = analyze(full_sweep.runs)
     assert image(tradeoff_figure(full_sweep, analysis), "png").startswith(b"\x89PNG")
     first, second = (image(pareto_figure(full_sweep, analysis), "svg") for _ in range(2))
     assert first == second

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from offleash.eval.report.numbers import estimate, share
-from offleash.train.variants.analysis import analyse
+from offleash.train.variants.analysis import analyze
 from offleash.train.variants.report import html_report, json_report, markdown_report, text_report
 from offleash.train.variants.results import METRICS, Measured
 from offleash.train.variants.tables import summary, tables
@@ -17,7 +17,7 @@ from offleash.train.variants.tables import summary, tables
 
 @pytest.fixture(scope="module")
 def analysis(full_sweep):
-    return analyse(full_sweep.runs, margin=0.05)
+    return analyze(full_sweep.runs, margin=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_the_difference_that_is_said_to_be_needed_is_the_one_that_just_passes(se
                 passed = 0.6 + 1e-4 * seed if name == "good" else 0.5
                 last = {"pass_at_1": passed, "nscr": nscr}
                 runs.append(Measured(name, seed, (0, 100), ({"pass_at_1": 0.3, "nscr": 0.0}, last)))
-        return analyse(runs, tried=[f"other{i}" for i in range(family - 1)])
+        return analyze(runs, tried=[f"other{i}" for i in range(family - 1)])
 
     (told,) = summary(analysis(1))
     needed = float(re.search(rf"with {seeds} seeds a mean difference is significant at ([\d.]+) of its", told)[1])

@@ -93,8 +93,8 @@ def verifier() -> Iterator[MathVerifier]:
 def test_known_wrong_verdicts_are_fixed(
     verifier: MathVerifier, gold: str, answer: str, right: bool, source: str
 ) -> None:
-    judgement = verifier.judge([gold], [answer])[0]
-    assert (judgement.status, judgement.correct) == ("ok", right), source
+    judgment = verifier.judge([gold], [answer])[0]
+    assert (judgment.status, judgment.correct) == ("ok", right), source
 
 
 @pytest.mark.parametrize(("number", "gold", "answer", "ours", "truth", "why"), LIMITS)
@@ -102,9 +102,9 @@ def test_known_limits_are_as_listed(
     verifier: MathVerifier, number: int, gold: str, answer: str, ours: bool, truth: bool, why: str
 ) -> None:
     """Fails when a limit is lifted, so that the list stays true."""
-    judgement = verifier.judge([gold], [answer])[0]
+    judgment = verifier.judge([gold], [answer])[0]
     assert ours != truth
-    assert (judgement.status, judgement.correct) == ("ok", ours), f"limit {number}: {why}"
+    assert (judgment.status, judgment.correct) == ("ok", ours), f"limit {number}: {why}"
 
 
 def test_the_wrong_never_share_the_golds_class(verifier: MathVerifier) -> None:

@@ -67,10 +67,10 @@ def test_numbers_never_reach_the_workers() -> None:
 def test_a_failure_is_a_status_not_a_wrong_answer_and_is_tried_twice(status: Any) -> None:
     verifier, pool = with_pool(Outcome(status, message="because"))
     for expected_jobs in (1, 2, 2):
-        judgement = verifier.judge([UNDECIDED[0]], [UNDECIDED[1]])[0]
-        assert (judgement.status, judgement.correct, judgement.message) == (status, False, "because")
+        judgment = verifier.judge([UNDECIDED[0]], [UNDECIDED[1]])[0]
+        assert (judgment.status, judgment.correct, judgment.message) == (status, False, "because")
         assert pool.jobs == expected_jobs
-    assert judgement.answer != answer_class(UNDECIDED[0])
+    assert judgment.answer != answer_class(UNDECIDED[0])
 
 
 def test_a_known_hanging_answer_ends_at_its_deadline_and_harms_no_other() -> None:
