@@ -161,6 +161,7 @@ def _problem_pmf(total_u: Ints, n_here: int, n_there: int, threshold: int) -> Fl
 
 
 def _binomial_pmf(n: int, rate: float, x: Ints) -> Floats:
+    """By hand: scipy.stats takes a second to import, for three lines."""
     log_choose = math.lgamma(n + 1) - np.array([math.lgamma(i + 1) + math.lgamma(n - i + 1) for i in x.tolist()])
     return np.exp(log_choose + x * math.log(rate) + (n - x) * math.log1p(-rate))
 

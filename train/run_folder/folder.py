@@ -40,7 +40,8 @@ LOCK = ".lock"
 def hold(folder: Path, message: str) -> int:
     """Lock a folder, creating it if needed; raise ConfigError with `message` if another process holds the lock.
 
-    Returns the open file descriptor. The lock is released when the last process that inherited it ends.
+    Returns the open file descriptor. The lock is released when the last process that inherited it ends. (filelock
+    keeps its descriptor private, and a sweep passes this one on to its runs.)
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
