@@ -2,8 +2,10 @@
 
 import difflib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -15,17 +17,24 @@ WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "text
 def find(kind: str, name: str, table: Mapping[str, str]) -> Callable[..., Any]:
     """What `name` stands for: a key of `table`, whose values are "module:attribute", or such a path itself.
 
-    The module is imported only now. An unknown name is a ConfigError that suggests close ones.
+    The module is imported only now; one of your own may lie in the working directory. An unknown name is a ConfigError
+    that suggests close ones.
     """
     module_name, colon, attribute = table.get(name, name).partition(":")
     if not colon:
         close = difflib.get_close_matches(name, table, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
         raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: my_module:MyClass)")
+    here = str(Path.cwd())
+    if added := here not in sys.path:
+        sys.path.append(here)  # not for good: the path is what a verifier's sandbox shows
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{kind} {name!r} cannot be imported: {error}") from error
+    finally:
+        if added:
+            sys.path.remove(here)
     if not callable(factory := getattr(module, attribute, None)):
         raise ConfigError(f"{kind} {name!r}: module {module_name} has no class or function {attribute!r}")
     return factory

@@ -29,9 +29,11 @@ LAB_BASE = Path(recipes.__path__[0]) / "lab" / "base"
 
 TOGETHER = {
     *("tests/eval/scoring/test_exact.py", "tests/eval/engines/test_transformers_engine.py", "tests/test_packaging.py"),
-    *("tests/train/test_distributed.py", "tests/train/test_resume.py"),
+    *("tests/train/test_distributed.py", "tests/train/test_resume.py", "tests/train/variants/test_sweep.py"),
+    *(f"tests/eval/verify/sandbox/test_{name}.py" for name in ("confine", "programs", "workers")),
+    "tests/eval/verify/math_answers/test_torture.py",
 }
-"""Files with expensive fixtures: each stays on one worker, and they start first."""
+"""Files with expensive fixtures, or that look for processes left behind: each stays on one worker; they start first."""
 
 
 @pytest.hookimpl(optionalhook=True)

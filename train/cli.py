@@ -4,7 +4,6 @@ import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
 
 from offleash.eval.errors import OffleashError
 
@@ -29,7 +28,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    sys.path.append(str(Path.cwd()))  # where `my_module:MyTask` is looked for, as with python -m
     try:
         status = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # a closed pipe is noticed here, not by the interpreter at its exit
