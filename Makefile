@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-PURE := tests/test_architecture.py $(addprefix tests/eval/,stats tasks verify pool convert comparison report)
+PURE := tests/test_architecture.py $(addprefix tests/eval/,stats tasks verify/math_answers pool convert comparison report)
 export OMP_WAIT_POLICY ?= PASSIVE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a few minutes on a CPU
 	$(BIN)/accelerate launch --quiet --config_file recipes/accelerate/one_process.yaml -m offleash.train --config recipes/lab.yaml --resume
 
-quick: $(VENV)/.test  ## the pure tests, without a model: under 90 s
+quick: $(VENV)/.test  ## the pure tests, without a model and without programs in a sandbox: about a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(PURE)
 
 test: $(VENV)/.test  ## all tests but the slow ones
