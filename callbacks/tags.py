@@ -49,58 +49,47 @@ class Level(NamedTuple):
     p_expanded: Metric
 
 
-_TABLE, _NOISE = "eval.stats.support.dynamics", "eval.stats.noise.noise_test"
-_SRR, _NDR = "eval.stats.support.Dynamics.srr", "eval.stats.support.Dynamics.ndr"
-_SDS, _NSCR = "eval.stats.support.Dynamics.sds", "eval.stats.support.Dynamics.nscr"
 _SAMPLE, _GROUPS = "callbacks.metrics.sample_metrics", "callbacks.rollouts.group_metrics"
 _STATUS = "callbacks.metrics.status_rates"
 _MEASURE = "callbacks.support.SupportCallback.measure"
 
 UNIT = Level(
-    Metric("support/unit/preserved", "units", "(problem, correct answer) units reached by base and policy", _TABLE),
-    Metric("support/unit/shrunk", "units", "units that only the base reached: lost", _TABLE),
-    Metric("support/unit/expanded", "units", "units that only the policy reached: gained", _TABLE),
-    Metric("support/unit/out", "units", "units that neither reached", _TABLE),
-    Metric("support/unit/srr", "fraction", "support retention rate: fraction of base units retained", _SRR),
-    Metric("support/unit/ndr", "fraction", "net discovery rate: fraction of policy units that are new", _NDR),
-    Metric("support/unit/sds", "fraction", "support dynamic score: harmonic mean of SRR and NDR", _SDS),
-    Metric("support/unit/nscr", "ratio", "net support change rate: (gained - lost) / union", _NSCR),
-    Metric("support/unit/srr_hits5", "fraction", "SRR, counting a unit as reached with at least 5 hits", _SRR),
-    Metric("support/unit/ndr_hits5", "fraction", "NDR, counting a unit as reached with at least 5 hits", _NDR),
-    Metric("support/unit/sds_hits5", "fraction", "SDS, counting a unit as reached with at least 5 hits", _SDS),
-    Metric("support/unit/nscr_hits5", "ratio", "NSCR, counting a unit as reached with at least 5 hits", _NSCR),
-    Metric("support/unit/expected_shrunk", "units", "shrunk units that sampling noise alone would show", _NOISE),
-    Metric(
-        "support/unit/expected_expanded",
-        "units",
-        "expected expanded units; logged only if the two budgets differ",
-        _NOISE,
-    ),
-    Metric("support/unit/p_shrunk", "p-value", "exact p of this many shrunk units if nothing had changed", _NOISE),
-    Metric("support/unit/p_expanded", "p-value", "exact p of this many expanded units if nothing had changed", _NOISE),
+    Metric("support/unit/preserved", "units", "units reached by base and policy", "eval.stats.support.dynamics"),
+    Metric("support/unit/shrunk", "units", "reached by the base only: lost", "eval.stats.support.dynamics"),
+    Metric("support/unit/expanded", "units", "reached by the policy only: gained", "eval.stats.support.dynamics"),
+    Metric("support/unit/out", "units", "reached by neither", "eval.stats.support.dynamics"),
+    Metric("support/unit/srr", "fraction", "fraction of base units retained", "eval.stats.support.Dynamics.srr"),
+    Metric("support/unit/ndr", "fraction", "fraction of policy units that are new", "eval.stats.support.Dynamics.ndr"),
+    Metric("support/unit/sds", "fraction", "harmonic mean of SRR and NDR", "eval.stats.support.Dynamics.sds"),
+    Metric("support/unit/nscr", "ratio", "(gained - lost) / union", "eval.stats.support.Dynamics.nscr"),
+    Metric("support/unit/srr_hits5", "fraction", "SRR at 5 hits or more", "eval.stats.support.Dynamics.srr"),
+    Metric("support/unit/ndr_hits5", "fraction", "NDR at 5 hits or more", "eval.stats.support.Dynamics.ndr"),
+    Metric("support/unit/sds_hits5", "fraction", "SDS at 5 hits or more", "eval.stats.support.Dynamics.sds"),
+    Metric("support/unit/nscr_hits5", "ratio", "NSCR at 5 hits or more", "eval.stats.support.Dynamics.nscr"),
+    Metric("support/unit/expected_shrunk", "units", "shrunk by noise alone", "eval.stats.noise.noise_test"),
+    Metric("support/unit/expected_expanded", "units", "if budgets differ: by noise", "eval.stats.noise.noise_test"),
+    Metric("support/unit/p_shrunk", "p-value", "exact p under no change", "eval.stats.noise.noise_test"),
+    Metric("support/unit/p_expanded", "p-value", "exact p under no change", "eval.stats.noise.noise_test"),
 )
 PROBLEM = Level(
-    Metric("support/problem/preserved", "problems", "problems solved by base and policy", _TABLE),
-    Metric("support/problem/shrunk", "problems", "problems that only the base solved: lost", _TABLE),
-    Metric("support/problem/expanded", "problems", "problems that only the policy solved: gained", _TABLE),
-    Metric("support/problem/out", "problems", "problems that neither solved", _TABLE),
-    Metric("support/problem/srr", "fraction", "fraction of the base's solved problems retained", _SRR),
-    Metric("support/problem/ndr", "fraction", "fraction of the policy's solved problems that are new", _NDR),
-    Metric("support/problem/sds", "fraction", "harmonic mean of SRR and NDR over problems", _SDS),
-    Metric("support/problem/nscr", "ratio", "(gained - lost) / union over problems", _NSCR),
-    Metric("support/problem/srr_hits5", "fraction", "SRR, counting a problem as solved with at least 5 hits", _SRR),
-    Metric("support/problem/ndr_hits5", "fraction", "NDR, counting a problem as solved with at least 5 hits", _NDR),
-    Metric("support/problem/sds_hits5", "fraction", "SDS, counting a problem as solved with at least 5 hits", _SDS),
-    Metric("support/problem/nscr_hits5", "ratio", "NSCR, counting a problem as solved with at least 5 hits", _NSCR),
-    Metric("support/problem/expected_shrunk", "problems", "shrunk problems that noise alone would show", _NOISE),
+    Metric("support/problem/preserved", "problems", "solved by base and policy", "eval.stats.support.dynamics"),
+    Metric("support/problem/shrunk", "problems", "solved by the base only: lost", "eval.stats.support.dynamics"),
+    Metric("support/problem/expanded", "problems", "solved by the policy only: gained", "eval.stats.support.dynamics"),
+    Metric("support/problem/out", "problems", "solved by neither", "eval.stats.support.dynamics"),
+    Metric("support/problem/srr", "fraction", "fraction of base problems retained", "eval.stats.support.Dynamics.srr"),
+    Metric("support/problem/ndr", "fraction", "fraction of policy problems new", "eval.stats.support.Dynamics.ndr"),
+    Metric("support/problem/sds", "fraction", "harmonic mean of SRR and NDR", "eval.stats.support.Dynamics.sds"),
+    Metric("support/problem/nscr", "ratio", "(gained - lost) / union", "eval.stats.support.Dynamics.nscr"),
+    Metric("support/problem/srr_hits5", "fraction", "SRR at 5 hits or more", "eval.stats.support.Dynamics.srr"),
+    Metric("support/problem/ndr_hits5", "fraction", "NDR at 5 hits or more", "eval.stats.support.Dynamics.ndr"),
+    Metric("support/problem/sds_hits5", "fraction", "SDS at 5 hits or more", "eval.stats.support.Dynamics.sds"),
+    Metric("support/problem/nscr_hits5", "ratio", "NSCR at 5 hits or more", "eval.stats.support.Dynamics.nscr"),
+    Metric("support/problem/expected_shrunk", "problems", "shrunk by noise alone", "eval.stats.noise.noise_test"),
     Metric(
-        "support/problem/expected_expanded",
-        "problems",
-        "expected expanded problems; logged only if budgets differ",
-        _NOISE,
+        "support/problem/expected_expanded", "problems", "if budgets differ: by noise", "eval.stats.noise.noise_test"
     ),
-    Metric("support/problem/p_shrunk", "p-value", "exact p of this many shrunk problems under no change", _NOISE),
-    Metric("support/problem/p_expanded", "p-value", "exact p of this many expanded problems under no change", _NOISE),
+    Metric("support/problem/p_shrunk", "p-value", "exact p under no change", "eval.stats.noise.noise_test"),
+    Metric("support/problem/p_expanded", "p-value", "exact p under no change", "eval.stats.noise.noise_test"),
 )
 DETECTION_LIMIT = Metric(
     "support/detection_limit",
