@@ -1,0 +1,67 @@
+"""The fitted Beta: recovers what it is given, closed forms, edges."""
+
+import math
+
+import numpy as np
+import pytest
+
+from offleash.eval.errors import ConfigError
+from offleash.eval.stats.beta_binomial import BetaBinomial, fit_beta_binomial, miss_again
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.2, 3.0), (0.5, 20.0), (2.0, 5.0), (8.0, 2.0)])
+@pytest.mark.parametrize("truncated", [False, True])
+def test_the_fit_recovers_the_parameters_of_many_units(a: float, b: float, truncated: bool) -> None:
+    rng = np.random.default_rng(7)
+    hits = rng.binomial(64, rng.beta(a, b, 20_000))
+    fit = fit_beta_binomial(hits[hits > 0] if truncated else hits, 64, truncated=truncated)
+    assert fit.a == pytest.approx(a, rel=0.08)
+    assert fit.b == pytest.approx(b, rel=0.08)
+
+
+def test_unequal_draws_are_fitted_together() -> None:
+    rng = np.random.default_rng(3)
+    n = rng.choice([8, 64, 256], 20_000)
+    fit = fit_beta_binomial(rng.binomial(n, rng.beta(0.4, 4.0, n.size)), n)
+    assert (fit.a, fit.b) == pytest.approx((0.4, 4.0), rel=0.08)
+
+
+def test_the_fit_is_the_maximum_of_a_brute_force_grid() -> None:
+    hits, n = np.array([0, 0, 1, 3, 7, 8]), 8
+    grid = np.exp(np.linspace(math.log(0.05), math.log(20), 160))
+
+    def likelihood(a: float, b: float) -> float:
+        ln = math.lgamma
+        beta = ln(a) + ln(b) - ln(a + b)
+        return sum(ln(a + c) + ln(b + n - c) - ln(a + b + n) - beta for c in hits.tolist())
+
+    best = max((likelihood(a, b), a, b) for a in grid for b in grid)
+    fit = fit_beta_binomial(hits, n)
+    assert likelihood(fit.a, fit.b) >= best[0] - 1e-9
+    assert (fit.a, fit.b) == pytest.approx(best[1:], rel=0.06)
+
+
+def test_missing_is_a_product_of_urn_draws() -> None:
+    fit = BetaBinomial(0.7, 2.5)
+    urn = math.prod((2.5 + i) / (0.7 + 2.5 + i) for i in range(12))
+    assert fit.miss(12) == pytest.approx(urn, rel=1e-12)
+    assert miss_again(fit, 3, 10, 5) == pytest.approx(
+        math.prod((2.5 + 7 + i) / (0.7 + 3 + 2.5 + 7 + i) for i in range(5)), rel=1e-12
+    )
+
+
+def test_edges_stay_finite() -> None:
+    never = fit_beta_binomial([0, 0, 0], 64)
+    assert never.miss(64) > 0.999
+    always = fit_beta_binomial([64, 64], 64)
+    assert always.miss(64) < 1e-3
+    alike = fit_beta_binomial([32] * 50, 64)
+    assert alike.a / (alike.a + alike.b) == pytest.approx(0.5, abs=1e-3)
+    once = fit_beta_binomial([1] * 40, 64, truncated=True)
+    assert math.isfinite(once.a + once.b)
+
+
+@pytest.mark.parametrize(("hits", "n"), [([5], 4), ([-1], 4), ([math.nan], 4), ([0], 0), ([], 4)])
+def test_impossible_counts_are_refused(hits: list[float], n: int) -> None:
+    with pytest.raises(ConfigError):
+        fit_beta_binomial(hits, n)
