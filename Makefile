@@ -7,7 +7,7 @@ PURE := tests/test_architecture.py $(addprefix tests/eval/,stats tasks verify/ma
 export OMP_WAIT_POLICY ?= PASSIVE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab quick test test-all test-matrix check format docs clean
+.PHONY: lab quick test test-all chaos test-matrix check format docs clean
 
 lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a few minutes on a CPU
 	$(BIN)/accelerate launch --quiet --config_file recipes/accelerate/one_process.yaml -m offleash.train --config recipes/lab.yaml --resume
@@ -20,6 +20,9 @@ test: $(VENV)/.test  ## all tests but the slow ones
 
 test-all: $(VENV)/.vllm  ## the quick tests and the slow ones, with vLLM on the CPU and Ray
 	$(BIN)/python -m pytest -m "slow or not slow"
+
+chaos: $(VENV)/.test  ## faults in a random order: kills, a broken server, a failing disk; SEED=7 repeats a run
+	OMP_NUM_THREADS=1 OFFLEASH_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -m chaos tests/chaos
 
 test-matrix: $(VENV)/.test  ## the TRL seam against the oldest, pinned and newest TRL; or TRL="1.15.0 1.17.0"
 	$(BIN)/python tests/matrix.py $(TRL)
