@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Messages, Task, chat_text, prompt_key
 
@@ -13,9 +14,7 @@ from offleash.eval.problem import Messages, Task, chat_text, prompt_key
 def check_dataset_contamination(dataset: Any, task: Task) -> None:
     """Raise ConfigError if a probe problem is among the dataset's prompts."""
     if "prompt" not in (getattr(dataset, "column_names", None) or []) or not hasattr(dataset, "__len__"):
-        print(
-            "offleash: WARNING: a streaming dataset cannot be searched for probe problems: make sure it contains none"
-        )
+        say("offleash: WARNING: a streaming dataset cannot be searched for probe problems: make sure it contains none")
         return
     check_contamination(dataset["prompt"], task)
 

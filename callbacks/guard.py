@@ -17,6 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks.support import SupportCallback
 from offleash.callbacks.tags import UNIT
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.stats.support import CELLS, METRICS
@@ -156,4 +157,4 @@ class SupportGuard(TrainerCallback):
 
     def _say(self, message: str, state: TrainerState) -> None:
         if state.is_world_process_zero:
-            print(f"offleash: guard: {message}", flush=True)
+            say(f"offleash: guard: {message}")

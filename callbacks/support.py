@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
@@ -26,6 +25,7 @@ from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.summary import HISTORY, read_steps, run_summary, three_digits, write_record
 from offleash.callbacks.trackers import Trackers, custom_layout, lost_and_gained_table, pass_at_k_figure
 from offleash.eval.comparison.changes import changes
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, VerifyError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
@@ -140,13 +140,14 @@ class SupportCallback(TrainerCallback):
         except (EngineError, VerifyError):
             raise  # numbers from a broken verifier or from other weights are worse than no run
         except (OffleashError, OSError) as error:
-            self.trainer.accelerator.print(f"offleash: WARNING: step {state.global_step} was not measured: {error}")
+            if self.trainer.accelerator.is_local_main_process:
+                say(f"offleash: WARNING: step {state.global_step} was not measured: {error}")
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self.ranks.is_main and self.history:
-            print(run_summary(self._record(), self.folder), flush=True)
+            say(run_summary(self._record(), self.folder))
 
     # Measuring
 
@@ -189,7 +190,7 @@ class SupportCallback(TrainerCallback):
         self._attempt(step, lambda: self._log(step, pool))
         if last or step == min(self.history):
             self.log_base(step)
-        tqdm.write(
+        say(
             f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
             f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
             f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])} "
@@ -209,7 +210,7 @@ class SupportCallback(TrainerCallback):
         try:
             work()
         except Exception as error:
-            print(f"offleash: WARNING: step {step} was measured but could not be reported: {error!r}", flush=True)
+            say(f"offleash: WARNING: step {step} was measured but could not be reported: {error!r}")
 
     def _log(self, step: int, pool: Pool) -> None:
         metrics = self.history[step]

@@ -41,6 +41,7 @@ from offleash.callbacks.policy.trl_seam import (
 )
 from offleash.callbacks.tags import SERVED_DIFFERENCE
 from offleash.callbacks.trackers import Trackers
+from offleash.eval.console import say
 from offleash.eval.errors import EngineError, first_line
 from offleash.eval.images import without_images
 from offleash.eval.problem import Task
@@ -125,10 +126,8 @@ class WeightSyncCheck(TrainerCallback):
         self.trainer = trainer
         self.trackers = Trackers(trainer)
         self.ids = scored_sequences(trainer, task)
-        if takes_images(trainer):
-            trainer.accelerator.print(
-                "offleash: vLLM's weights are checked on text only: the vision tower is not compared"
-            )
+        if takes_images(trainer) and trainer.accelerator.is_local_main_process:
+            say("offleash: vLLM's weights are checked on text only: the vision tower is not compared")
         self.differences: list[float] = []
         self._moved_at: Scores | None = None
         self._checked: tuple[int, int] | None = None

@@ -4,6 +4,7 @@ import sys
 
 
 def main() -> int:
+    from offleash.eval.console import say
     from offleash.eval.errors import OffleashError
     from offleash.train.grpo import train
     from offleash.train.preflight.installation import report_old_locks
@@ -13,10 +14,10 @@ def main() -> int:
     try:
         train(parse_recipe(sys.argv[1:]))
     except OffleashError as error:
-        print(f"offleash: error: {error}", file=sys.stderr)
+        say(f"offleash: error: {error}", error=True)
         return 2
     except KeyboardInterrupt:
-        print("offleash: interrupted; add --resume to continue from the last checkpoint", file=sys.stderr)
+        say("offleash: interrupted; add --resume to continue from the last checkpoint", error=True)
         return 130
     return 0
 

@@ -5,6 +5,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import version
 
+from offleash.eval.console import say
 from offleash.eval.errors import OffleashError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -35,23 +36,23 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OffleashError as error:
-        print(f"offleash: error: {error}", file=sys.stderr)
+        say(f"offleash: error: {error}", error=True)
         return 2
     except KeyboardInterrupt:
-        print("offleash: interrupted; completed work is saved, run the same command to continue", file=sys.stderr)
+        say("offleash: interrupted; completed work is saved, run the same command to continue", error=True)
         return 130
     return status
 
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_help())
+        say(_help())
         return 0 if argv else 2
     if argv[0] == "--version":
-        print(f"offleash {version('offleash')}")
+        say(f"offleash {version('offleash')}")
         return 0
     if argv[0] not in COMMANDS:
-        print(f"offleash: no command {argv[0]!r}; choose one of {', '.join(COMMANDS)}", file=sys.stderr)
+        say(f"offleash: no command {argv[0]!r}; choose one of {', '.join(COMMANDS)}", error=True)
         return 2
     return int(import_module(COMMANDS[argv[0]][0]).main(argv[1:]))
 

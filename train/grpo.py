@@ -18,6 +18,7 @@ from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trl_seam import save_model, set_device, shut_down_engine, text_tokenizer
 from offleash.callbacks.summary import HISTORY, run_summary
 from offleash.callbacks.weight_sync import WeightSyncCheck
+from offleash.eval.console import say
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.images import as_parts
 from offleash.eval.problem import Task
@@ -141,13 +142,13 @@ def _publish(folder: Path, training: TrainingArguments) -> None:
 
 def _close(folder: Path, checkpoint: Path, reason: str, training: TrainingArguments) -> None:
     """Complete a run that had finished when it was resumed: a kill at the very end may have cost it its final model."""
-    print(f"offleash: {folder} has already finished ({checkpoint.name}: {reason}); nothing to train")
+    say(f"offleash: {folder} has already finished ({checkpoint.name}: {reason}); nothing to train")
     if not (folder / FINAL).exists():
         export_final(checkpoint, folder / FINAL)
-        print(f"offleash: {folder / FINAL} was missing and has been exported from {checkpoint.name}")
+        say(f"offleash: {folder / FINAL} was missing and has been exported from {checkpoint.name}")
     _publish(folder, training)
     if (folder / HISTORY).exists():
-        print(run_summary(json.loads((folder / HISTORY).read_text()), folder))
+        say(run_summary(json.loads((folder / HISTORY).read_text()), folder))
 
 
 def build_trainer(recipe: Recipe) -> ExploringTrainer:
@@ -186,7 +187,8 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         hide_image_token(trainer)
     _add_callbacks(trainer, recipe, train_task, probe_task)
     for line in no_op_settings(training):
-        trainer.accelerator.print(f"offleash: WARNING: {line}")
+        if trainer.accelerator.is_local_main_process:
+            say(f"offleash: WARNING: {line}")
     return trainer
 
 

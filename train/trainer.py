@@ -28,6 +28,7 @@ from offleash.callbacks.policy.trl_seam import (
     unsaved_weights,
     without_gradient_checkpointing,
 )
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
@@ -352,7 +353,7 @@ class ExploringTrainer(GRPOTrainer):
         try:
             complete_card(Path(self.args.output_dir), self.verifier.task.name, base)
         except Exception as error:  # a model card must not end a run
-            print(f"offleash: WARNING: the model card has no support table: {error!r}", flush=True)
+            say(f"offleash: WARNING: the model card has no support table: {error!r}")
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         if self.is_world_process_zero() and self.args.hub_strategy != "end":

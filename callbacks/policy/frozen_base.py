@@ -12,6 +12,7 @@ from accelerate.utils import is_peft_model
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import entropy_head, generating_with, load_reference, model_id
+from offleash.eval.console import say
 from offleash.eval.errors import MonitorError
 
 
@@ -75,9 +76,10 @@ class FrozenBase:
 
     def _load(self) -> Any:
         source = model_id(self.trainer.model)
-        self.trainer.accelerator.print(
-            f"offleash: loading a frozen copy of {source} to measure the KL to the base, because the run has no fixed "
-            "reference (beta = 0, or a reference that is reset). It takes the memory of one more model; "
-            "kl_to_base=False avoids it."
-        )
+        if self.trainer.accelerator.is_local_main_process:
+            say(
+                f"offleash: loading a frozen copy of {source} to measure the KL to the base, because the run has no "
+                "fixed reference (beta = 0, or a reference that is reset). It takes the memory of one more model; "
+                "kl_to_base=False avoids it."
+            )
         return load_reference(self.trainer, source)

@@ -15,6 +15,7 @@ from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import model_id
+from offleash.eval.console import say, visible
 from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import commit_hash
 from offleash.eval.errors import MonitorError
@@ -78,7 +79,7 @@ class PolicyPool:
         pool = self.ranks.on_main(lambda: self._open(folder / self.base_name(spec), spec))
         rounds = self._missing(pool)
         if pool is not None:
-            print(f"offleash: base pool {pool.path}: {'sampling' if rounds else 'complete, reused'}", flush=True)
+            say(f"offleash: base pool {pool.path}: {'sampling' if rounds else 'complete, reused'}")
         self._draw(pool, rounds, seed, "base", from_base=step > 0)
         return pool
 
@@ -143,7 +144,7 @@ class PolicyPool:
     def _draw(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
         drawn = self.sampler.draw(rounds, seed, from_base=from_base)
         show = pool is not None and bool(rounds) and not self.trainer.args.disable_tqdm
-        for draws in tqdm(drawn, f"sampling {name}", len(rounds), leave=False, disable=not show):
+        for draws in tqdm(drawn, visible(f"sampling {name}"), len(rounds), leave=False, disable=not show):
             self.ranks.on_main(partial(self._append, pool, draws))
 
     def _append(self, pool: Pool | None, draws: Sequence[Draw]) -> None:

@@ -24,13 +24,13 @@ pass@k with the crossing, entropies and failure rates, and the units lost and ga
 
 import argparse
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.paper import find_pair
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.report.paper import beside_paper
 from offleash.eval.report.tables import Table
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 
     def note(text: str) -> None:
         if not options.quiet:
-            print(f"offleash: {time.perf_counter() - start:5.0f} s  {text}", file=sys.stderr, flush=True)
+            say(f"offleash: {time.perf_counter() - start:5.0f} s  {text}", error=True)
 
     names = ("k", "force", "confidence", "resamples", "seed", "examples")
     comparison = compare(*_pools(options), **{name: getattr(options, name) for name in names}, note=note)
@@ -58,12 +58,12 @@ def main(argv: list[str]) -> int:
     if pair is not None:
         comparison, tables = beside_paper(pair, comparison)
     for warning in comparison.warnings:
-        print(f"offleash: WARNING: {warning}", file=sys.stderr)
+        say(f"offleash: WARNING: {warning}", error=True)
     for name, path in files.items():
         write_report(comparison, path, format=name, extra_tables=tables)
         note(f"wrote {path}")
     width = max(80, shutil.get_terminal_size((118, 40)).columns)
-    sys.stdout.write(text_report(comparison, tables, width))
+    say(text_report(comparison, tables, width).rstrip("\n"))
     return 0
 
 

@@ -11,6 +11,7 @@ verified, so only a pool imported from it can be compared with the original.
 import argparse
 from pathlib import Path
 
+from offleash.eval.console import say
 from offleash.eval.convert.exporter import export_samples
 from offleash.eval.pool.pool import Pool
 
@@ -24,5 +25,5 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--no-prompts", action="store_true", help="leave prompts out (images make them large)")
     options = parser.parse_args(argv)
     rows = export_samples(Pool.open(options.pool), Path(options.to), prompts=not options.no_prompts)
-    print(f"{rows} samples of {options.pool} -> {options.to}")
+    say(f"{rows} samples of {options.pool} -> {options.to}")
     return 0

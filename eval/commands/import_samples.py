@@ -13,6 +13,7 @@ and the task, where no flag overrides them. Every line is checked; if one is inv
 import argparse
 from pathlib import Path
 
+from offleash.eval.console import say
 from offleash.eval.convert.formats import Reading
 from offleash.eval.convert.importer import SAMPLING, Imported, import_samples
 from offleash.eval.errors import ConfigError
@@ -33,9 +34,9 @@ def main(argv: list[str]) -> int:
         model=options.model,
         sampling=sampling,
     )
-    print(_summary(made, options.pool, task))
+    say(_summary(made, options.pool, task))
     if made.ignored:
-        print(f"columns not used: {', '.join(made.ignored)}")
+        say(f"columns not used: {', '.join(made.ignored)}")
     return 0
 
 

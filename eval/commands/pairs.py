@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator
 
 from offleash.eval.comparison.paper import SAMPLES_K, ModelPair, find_pair, pair_names
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.loading import Benchmark
@@ -24,9 +25,9 @@ JUDGE = {"judge_url": "http://localhost:8000/v1", "judge_model": "YOUR-JUDGE"}
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     if options.name is None:
-        print("\n".join(_listed(find_pair(name)) for name in pair_names()))
+        say("\n".join(_listed(find_pair(name)) for name in pair_names()))
     else:
-        print("\n\n".join(commands(find_pair(options.name), options.pools, options.tasks, options.k)))
+        say("\n\n".join(commands(find_pair(options.name), options.pools, options.tasks, options.k)))
     return 0
 
 

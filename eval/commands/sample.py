@@ -1,12 +1,12 @@
 """Sample completions of a model on tasks and verify them: a pool."""
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 from offleash.eval.commands.sample_options import SUCCESSES, parser
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.flags import from_flags, json_option
 from offleash.eval.pool.fill import Totals
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
             _show(job)
             totals = sampler.run(job)
             if totals is None:
-                print(f"complete: nothing to sample in {job.pool.path}")
+                say(f"complete: nothing to sample in {job.pool.path}")
             else:
                 _report(job.pool, totals)
     return 0
@@ -91,17 +91,17 @@ def _show(job: SamplingJob) -> None:
         "versions": versions,
         "pool": f"{job.pool.path} ({spec.fingerprint()[:12]})",
     }
-    print("\n".join(f"{name:10}{value}" for name, value in rows.items()), flush=True)
+    say("\n".join(f"{name:10}{value}" for name, value in rows.items()))
 
 
 def _report(pool: Pool, totals: Totals) -> None:
     rates = totals.verdicts.rates()
     shares = ", ".join(f"{status.replace('_', ' ')} {rate:.1%}" for status, rate in rates.items() if rate > 0)
     seconds = max(totals.seconds, 1e-9)
-    print(
+    say(
         f"drew {totals.samples:,} samples in {seconds:.1f} s ({totals.samples / seconds:,.1f} samples/s, "
         f"{totals.tokens / seconds:,.0f} tokens/s): pass@1 {totals.pass_at_1:.4f}; {shares}\n"
         f"complete: {pool.path}"
     )
     if duplicates := pool.duplicates():
-        print(f"offleash: {duplicates} samples are duplicates; the first of each counts", file=sys.stderr)
+        say(f"offleash: {duplicates} samples are duplicates; the first of each counts", error=True)

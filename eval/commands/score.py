@@ -2,12 +2,12 @@
 
 import argparse
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from offleash.eval.commands.score_options import parser
+from offleash.eval.console import say
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
@@ -68,13 +68,13 @@ def _score_pools(paths: list[Path], sources: list[ModelSource], settings: ScoreS
             _show(job)
             new = 0
             if job.is_done:
-                print(f"complete: nothing to score in {job.folder.path}")
+                say(f"complete: nothing to score in {job.folder.path}")
             else:
                 model = _load(source) if model is None else model
                 started = time.monotonic()
                 new = job.run(model)
                 seconds = max(time.monotonic() - started, 1e-9)
-                print(f"scored {new:,} completions in {seconds:.1f} s ({new / seconds:,.1f}/s)")
+                say(f"scored {new:,} completions in {seconds:.1f} s ({new / seconds:,.1f}/s)")
             _report(job.result(new))
 
 
@@ -95,28 +95,28 @@ def _show(job: ScoringJob) -> None:
         "tokens": f"of the stored text, end token {end}; temperature {spec.temperature:g}",
         "scores": f"{job.folder.path} ({spec.fingerprint()[:12]})",
     }
-    print("\n".join(f"{name:10}{value}" for name, value in rows.items()), flush=True)
+    say("\n".join(f"{name:10}{value}" for name, value in rows.items()))
 
 
 def _report(scores: PoolScores) -> None:
     found = scores.summary
-    print(
+    say(
         f"perplexity {estimate(found.perplexity, number)}, token entropy {estimate(found.token_entropy, number)} nats, "
         f"{estimate(found.tokens, number)} tokens: {found.sequences:,} completions of {found.tokens.n:,} problems"
     )
     for note in scores.notes:
-        print(f"offleash: {scores.path}: {note}", file=sys.stderr)
+        say(f"offleash: {scores.path}: {note}", error=True)
 
 
 def _score_traces(options: argparse.Namespace, sources: list[ModelSource], settings: ScoreSettings) -> None:
     results = score_trace_files(options.traces, sources, settings, _task_problems(options))
     for note in notes(results):
-        print(f"offleash: WARNING: {note}", file=sys.stderr)
+        say(f"offleash: WARNING: {note}", error=True)
     for path, write in ((options.json, json_report), (options.markdown, markdown_report)):
         if path is not None:
             write_atomic(path, write(results, options.temperature).encode("utf-8", "replace"))
     width = max(80, shutil.get_terminal_size((118, 40)).columns)
-    sys.stdout.write(text_report(results, options.temperature, width))
+    say(text_report(results, options.temperature, width).rstrip("\n"))
 
 
 def _task_problems(options: argparse.Namespace) -> dict[str, Problem] | None:

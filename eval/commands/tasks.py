@@ -11,6 +11,7 @@ import json
 import textwrap
 from typing import Any
 
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Part, Problem, chat_text
 from offleash.eval.tasks import TASKS, load_task
@@ -30,18 +31,18 @@ def main(argv: list[str]) -> int:
         if value is not None and value < low:
             raise ConfigError(f"{flag} must be at least {low}, got {value}")
     if options.name is None:
-        print(_table([_row_of(name) for name in TASKS]))
+        say(_table([_row_of(name) for name in TASKS]))
         return 0
     if options.name == "gym":
-        print(_gym_table())
+        say(_gym_table())
         return 0
     task = load_task(options.name, **_arguments(options))
     if options.check:
         return _check(task)
     shown = min(options.show, len(task.problems))
-    print(f"{task.name}: {len(task.problems)} problems, version {task.version}; the first {shown}:")
+    say(f"{task.name}: {len(task.problems)} problems, version {task.version}; the first {shown}:")
     for problem in task.problems[:shown]:
-        print("\n" + _show(problem))
+        say("\n" + _show(problem))
     return 0
 
 
@@ -123,6 +124,6 @@ def _check(task: Any) -> int:
 
     faults = bad_golds(task)
     for problem_id, reason in faults:
-        print(f"{problem_id}: {reason}")
-    print(f"{task.name}: {len(task.problems) - len(faults)} of {len(task.problems)} gold answers verify")
+        say(f"{problem_id}: {reason}")
+    say(f"{task.name}: {len(task.problems) - len(faults)} of {len(task.problems)} gold answers verify")
     return 1 if faults else 0

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from offleash.eval.console import visible
 from offleash.eval.engines.base import Completion, Drawn, Engine, Prompt, Request
 from offleash.eval.errors import EngineError
 from offleash.eval.pool.ledger import Block, Ledger, round_ends
@@ -210,7 +211,7 @@ class Fill:
         before = int(self.ledger.draws_p.sum()) if fixed else 0
         title = self.pool.spec.task if fixed else f"{self.pool.spec.task} to {self._end} samples"
         return tqdm(
-            desc=title,
+            desc=visible(title),
             total=before + size,
             initial=before,
             unit=" samples",

@@ -13,10 +13,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from offleash.eval.comparison.result import Comparison, Scope
+from offleash.eval.console import visible
 from offleash.eval.report.figure_style import inline_svg
 from offleash.eval.report.figures import passk_figure, sensitivity_figures, series_figures, support_figure
 from offleash.eval.report.numbers import estimate, number, p_words, share
-from offleash.eval.report.sanitize import one_line, visible
+from offleash.eval.report.sanitize import one_line
 from offleash.eval.report.tables import (
     Section,
     Table,

@@ -8,7 +8,8 @@ import html
 import re
 import unicodedata
 
-_CONTROL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+from offleash.eval.console import visible
+
 _NUMBERS = re.compile(r"(?!.*\]\(|.*<[p/])[-–0-9.,%/∞ ()\[\]=p<]*")
 _MINUS = re.compile(r"(?<![\w-])-(?=\.?\d)")
 # A colon and a dot only where they could make a link, an at-sign where it could name somebody.
@@ -41,12 +42,6 @@ _LATEX = {
     "·": r"$\cdot$",
     "…": r"\ldots{}",
 }
-
-
-def visible(text: str) -> str:
-    """The text with every control character except line breaks and tabs as its code: `⟨U+202E⟩`."""
-    text = text.replace("\r\n", "\n")
-    return "".join(f"⟨U+{ord(c):04X}⟩" if c not in "\n\t" and unicodedata.category(c) in _CONTROL else c for c in text)
 
 
 def one_line(text: str, limit: int = 80) -> str:

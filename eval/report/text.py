@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from offleash.eval.comparison.result import Comparison
-from offleash.eval.report.sanitize import visible
+from offleash.eval.console import visible
 from offleash.eval.report.tables import Section, Table, sections, side_words, title
 
 _WIDTH = 118

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm.auto import tqdm
 
+from offleash.eval.console import visible
 from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
@@ -219,7 +220,7 @@ class ScoringJob:
 
     def _bar(self, done: int, progress: bool) -> Any:
         return tqdm(
-            desc=f"{self.pool.spec.task} under {self.folder.name}",
+            desc=visible(f"{self.pool.spec.task} under {self.folder.name}"),
             total=self.wanted,
             initial=done,
             unit=" completions",

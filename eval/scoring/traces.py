@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm.auto import tqdm
 
+from offleash.eval.console import visible
 from offleash.eval.convert.formats import check_lines, numbered_rows
 from offleash.eval.convert.values import BadRow, as_bool, as_completion, as_prompt, as_text
 from offleash.eval.engines.model import ModelSource
@@ -143,7 +144,9 @@ def score_traces(
     fits = [encoder.fits(prompts[p], one) for p, one in zip(traces.problem_s, ids, strict=True)]
     asked = [i for i, one in enumerate(ids) if one and fits[i]]
     nll_s, entropy_s = np.full((2, len(ids)), math.nan)
-    with tqdm(total=len(asked), desc=title, unit=" traces", disable=title is None, mininterval=1.0) as bar:
+    with tqdm(
+        total=len(asked), desc=title and visible(title), unit=" traces", disable=title is None, mininterval=1.0
+    ) as bar:
         for start in range(0, len(asked), GROUP):
             group = asked[start : start + GROUP]
             rows = [prompts[traces.problem_s[i]] for i in group], [ids[i] for i in group]

@@ -13,6 +13,7 @@ and probe_args. Exits with status 1 if something would fail or does not fit.
 import argparse
 from pathlib import Path
 
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.train.forecast.cost import TRAFFIC, Lengths
 from offleash.train.forecast.forecast import Forecast
@@ -29,16 +30,16 @@ def main(argv: list[str]) -> int:
     machines = Machines(find_device(options.gpu), options.gpus or gpus, sharding, options.mfu)
     recipe = parse_recipe(["--config", options.recipe, *rest], machines.gpus)
     review = review_recipe(recipe, machines, prompt_tokens=options.prompt_tokens, mean_tokens=options.mean_tokens)
-    print(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
+    say(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
     _show_inputs(review)
     if review.forecast is not None and review.lengths is not None:
         _show_memory(review.forecast, machines)
         _show_time(review.forecast, machines, review.lengths, options)
     for note in review.notes:
-        print(f"note      {note}")
+        say(f"note      {note}")
     for problem in review.problems:
-        print(f"PROBLEM   {problem}")
-    print("offleash: this recipe will not run as it is" if review.problems else "offleash: no problems found")
+        say(f"PROBLEM   {problem}")
+    say("offleash: this recipe will not run as it is" if review.problems else "offleash: no problems found")
     return 1 if review.problems else 0
 
 
@@ -75,41 +76,41 @@ def _check_flags(options: argparse.Namespace) -> None:
 def _show_inputs(review: Review) -> None:
     if review.tasks is not None:
         train, probe = review.tasks
-        print(f"tasks     {len(train.problems):,} training and {len(probe.problems):,} probe problems")
+        say(f"tasks     {len(train.problems):,} training and {len(probe.problems):,} probe problems")
     if (model := review.model) is not None:
         trained = f"an adapter of {_millions(model.trained)} trained" if model.adapter else "all trained"
         dtype = review.recipe.model.dtype
-        print(f"model     {model.architecture}, {_millions(model.parameters)} parameters, {trained}, {dtype}")
+        say(f"model     {model.architecture}, {_millions(model.parameters)} parameters, {trained}, {dtype}")
     prompts = review.prompts
     text = f"assumed to have {prompts.longest} tokens, images included (--prompt-tokens)"
     if prompts.measured:
         text = f"{prompts.mean:.0f} tokens on average, at most {prompts.longest} ({prompts.measured} measured)"
-    print(f"prompts   {text}")
+    say(f"prompts   {text}")
 
 
 def _show_memory(made: Forecast, machines: Machines) -> None:
     device = machines.device
-    print(f"memory    on each of {machines.gpus} x {device.name} ({device.memory / GIB:.1f} GiB), {machines.sharding}:")
+    say(f"memory    on each of {machines.gpus} x {device.name} ({device.memory / GIB:.1f} GiB), {machines.sharding}:")
     for part, size in made.memory.items():
         if size:
-            print(f"          {size / GIB:8.2f} GiB  {part}")
-    print(f"          {made.bytes / GIB:8.2f} GiB  in total, {made.bytes / device.memory:.0%}")
+            say(f"          {size / GIB:8.2f} GiB  {part}")
+    say(f"          {made.bytes / GIB:8.2f} GiB  in total, {made.bytes / device.memory:.0%}")
     if made.vllm_sequences is not None and made.vllm_sequences >= 1:
-        print(f"vLLM      caches {made.vllm_sequences:.0f} sequences of full length at once in each engine")
+        say(f"vLLM      caches {made.vllm_sequences:.0f} sequences of full length at once in each engine")
 
 
 def _show_time(made: Forecast, machines: Machines, lengths: Lengths, options: argparse.Namespace) -> None:
-    print(
+    say(
         f"step      {made.rollouts:,.0f} rollouts of {lengths.prompt:.0f} + {lengths.completion:.0f} tokens: "
         f"{_span(made.step_seconds)} ({_span(made.rollout_seconds)} generating, {_span(made.update_seconds)} updating)"
     )
     if made.steps is None or made.training_seconds is None:
-        print("training  steps unknown: the training problems did not load")
+        say("training  steps unknown: the training problems did not load")
     else:
-        print(f"training  {made.steps:,} steps: {_cost(made.training_seconds, machines.gpus, options.price)}")
+        say(f"training  {made.steps:,} steps: {_cost(made.training_seconds, machines.gpus, options.price)}")
     if made.measurements != 0:
         _show_monitor(made, machines, options.price)
-    print(
+    say(
         f"assumed   {options.mfu:.0%} of peak arithmetic, {TRAFFIC:.0%} of peak bandwidth, mean completion "
         f"{lengths.completion:.0f} tokens; no time for verifying, saving or starting up"
     )
@@ -117,15 +118,15 @@ def _show_time(made: Forecast, machines: Machines, lengths: Lengths, options: ar
 
 def _show_monitor(made: Forecast, machines: Machines, price: float | None) -> None:
     if made.samples is None or made.measure_seconds is None:
-        print("monitor   cost unknown: the probe problems did not load")
+        say("monitor   cost unknown: the probe problems did not load")
         return
     each = f"{made.samples:,} samples, {_span(made.measure_seconds)} each"
     if made.monitoring_seconds is None:
-        print(f"monitor   {each}")
+        say(f"monitor   {each}")
         return
     share = made.monitoring_seconds / (made.training_seconds or 1)
     cost = _cost(made.monitoring_seconds, machines.gpus, price)
-    print(f"monitor   {made.measurements} x {each}: {cost}, {share:.0%} of training")
+    say(f"monitor   {made.measurements} x {each}: {cost}, {share:.0%} of training")
 
 
 def _cost(seconds: float, gpus: int, price: float | None) -> str:

@@ -5,6 +5,7 @@ Prints one line per finding and changes nothing. Exits with status 1 if somethin
 
 import argparse
 
+from offleash.eval.console import say
 from offleash.train.preflight.installation import installation_findings
 
 
@@ -13,5 +14,5 @@ def main(argv: list[str]) -> int:
     argparse.ArgumentParser(prog="offleash doctor", description=description).parse_args(argv)
     found = installation_findings()
     for finding in found:
-        print(f"{finding.level:7} {finding.text}")
+        say(f"{finding.level:7} {finding.text}")
     return 1 if any(finding.level == "BROKEN" for finding in found) else 0

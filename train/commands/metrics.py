@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from offleash.callbacks import tags
 from offleash.callbacks.tags import Metric
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import metrics as training
 
@@ -25,7 +26,7 @@ def main(argv: list[str]) -> int:
     found = [metric for metric in all_metrics() if options.text in metric.tag or _fills(options.text, metric.tag)]
     if not found:
         raise ConfigError(f"no tag contains {options.text!r}: `offleash metrics` lists them all")
-    print((as_markdown if options.markdown else as_text)(found))
+    say((as_markdown if options.markdown else as_text)(found))
     return 0
 
 

@@ -14,6 +14,8 @@ import os
 import sys
 from itertools import islice
 
+from offleash.eval.console import say
+
 LAUNCHER = (
     *("--config_file", "--num_processes", "--num_machines", "--machine_rank", "--main_process_ip"),
     *("--main_process_port", "--gpu_ids", "--mixed_precision"),
@@ -22,7 +24,7 @@ LAUNCHER = (
 
 def main(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        print((__doc__ or "").partition(": ")[2].strip())
+        say((__doc__ or "").partition(": ")[2].strip())
         return 0 if argv else 2
     command = launch_command(argv)
     sys.stdout.flush()

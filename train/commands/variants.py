@@ -26,9 +26,9 @@ import argparse
 import math
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 
 
@@ -51,12 +51,12 @@ def main(argv: list[str]) -> int:
     lacking = [run for run in runs if not run.has_ended]
     if len(lacking) < len(runs):
         out = options.out
-        sys.stdout.write(write_reports(runs, out, options.margin, max(80, shutil.get_terminal_size((118, 40)).columns)))
-        print(f"\nFiles: {out}/report.html, report.md, report.json, pareto.svg, tradeoffs.svg.")
-        print(f"TensorBoard: tensorboard --logdir {out}")
+        say(write_reports(runs, out, options.margin, max(80, shutil.get_terminal_size((118, 40)).columns)).rstrip("\n"))
+        say(f"\nFiles: {out}/report.html, report.md, report.json, pareto.svg, tradeoffs.svg.")
+        say(f"TensorBoard: tensorboard --logdir {out}")
     if lacking:
         names = ", ".join(run.name for run in lacking)
-        print(f"offleash: {len(lacking)} of {len(runs)} runs have no result: {names}", file=sys.stderr)
+        say(f"offleash: {len(lacking)} of {len(runs)} runs have no result: {names}", error=True)
     return 1 if lacking or failed else 0
 
 

@@ -36,6 +36,7 @@ from offleash.callbacks.policy.trl_seam import (
     tokenize_prompts,
     without_gradient_checkpointing,
 )
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import Explorer, ExplorerTrainer, Tokens
@@ -119,9 +120,8 @@ class Anchor(Explorer):
                 f"{self.problems} training problems, none at a rate of at most {self.gate}; raise problems, k or gate"
             )
         self.samples, self.weights = self._rehearsals(chosen), self._weights(chosen)
-        trainer.accelerator.print(
-            f"offleash: anchor: {len(self.samples)} correct base samples of {len(chosen)} training problems"
-        )
+        if trainer.accelerator.is_local_main_process:
+            say(f"offleash: anchor: {len(self.samples)} correct base samples of {len(chosen)} training problems")
 
     def _rehearsals(self, chosen: list[Solved]) -> list[Rehearsal]:
         prompts = tokenize_prompts(self.trainer, [solved.problem.prompt for solved in chosen]).ids

@@ -22,6 +22,7 @@ from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trl_seam import text_tokenizer
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Problem, Task
@@ -62,10 +63,9 @@ def teacher_solutions(task: Task, path: Path) -> list[Solved]:
     verdicts = task.verify([problem for problem, _ in known], [text for _, text in known])
     correct = [(p.id, text, v.answer) for (p, text), v in zip(known, verdicts, strict=True) if v.correct]
     used, failed = len(correct), sum(verdict.failed for verdict in verdicts)
-    print(
+    say(
         f"offleash: {path}: {used} of {len(rows)} traces are used, {len(known) - used - failed} are wrong, "
         f"the verifier failed on {failed}, {len(rows) - len(known)} belong to other problems",
-        flush=True,
     )
     return _solved(task.problems, correct)
 

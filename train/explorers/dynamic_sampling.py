@@ -21,6 +21,7 @@ from trl import GRPOConfig
 
 from offleash.callbacks.guard import STOPPED
 from offleash.callbacks.policy.trl_seam import micro_batch, text_tokenizer
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explored, Explorer, ExplorerTrainer
@@ -130,7 +131,7 @@ class DynamicSampling(Explorer):
         rule = {"rule": f"budget of {self._most():g} rollouts", "metric": ROLLOUTS.key, "value": self.rollouts}
         record = {**rule, "step": step, "checkpoint": f"checkpoint-{step}"}
         write_atomic(Path(self.trainer.args.output_dir) / STOPPED, json.dumps(record, indent=1).encode())
-        print(f"offleash: stopped at step {step}: the budget of {self.rollouts} rollouts is spent", flush=True)
+        say(f"offleash: stopped at step {step}: the budget of {self.rollouts} rollouts is spent")
 
     def metrics(self) -> dict[str, float]:
         return {"batches": float(self.batches), "rollouts": float(self.rollouts), "filled": self.filled}

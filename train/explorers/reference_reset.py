@@ -19,6 +19,7 @@ from accelerate.utils import is_peft_model
 from safetensors.torch import load_file, save_file
 from trl import GRPOConfig, SyncRefModelCallback
 
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.train.explorers.base import Explorer, ExplorerTrainer, Rollouts
@@ -125,9 +126,8 @@ class ReferenceReset(Explorer):
         self.resets += 1
         if self.stall is not None:
             self.stall = Stall(self.stall.patience, self.stall.window)
-        trainer.accelerator.print(
-            f"offleash: step {step}: KL reference set to the current policy (reset {self.resets})"
-        )
+        if trainer.accelerator.is_local_main_process:
+            say(f"offleash: step {step}: KL reference set to the current policy (reset {self.resets})")
 
     def metrics(self) -> dict[str, float]:
         stalled = {} if self.stall is None else {"stalled": float(self.stall.since)}

@@ -27,6 +27,7 @@ from trl import GRPOConfig
 
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trl_seam import train_sampler
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import derive_seed
@@ -84,7 +85,8 @@ class Seeding(Explorer):
         self.choices = {name: choice for name, choice in choices.items() if choice[0]}
         if not self.choices:
             raise ConfigError(f"seeding found no correct trace of a training problem in {self.source!r}")
-        trainer.accelerator.print(f"offleash: seeding: traces of {len(self.choices)} training problems")
+        if trainer.accelerator.is_local_main_process:
+            say(f"offleash: seeding: traces of {len(self.choices)} training problems")
 
     def _choice(self, solved: Solved) -> tuple[list[list[int]], np.ndarray]:
         """The traces that fit into a completion; rare answers have the same weight as common ones."""

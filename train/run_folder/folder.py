@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 
 from offleash.callbacks.event_files import trim_events
 from offleash.callbacks.guard import STOPPED
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.train.preflight.launch import sharding
 from offleash.train.recipe.config import Recipe, save_resolved
@@ -54,7 +55,7 @@ def hold(folder: Path, message: str) -> int:
         os.close(lock)
         raise ConfigError(message) from error
     except OSError as error:  # some network file systems have no locks
-        print(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it", flush=True)
+        say(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it")
     return lock
 
 
@@ -82,12 +83,12 @@ def begin(recipe: Recipe, folder: Path, checkpoint: Path | None, train_problems:
     if checkpoint is not None:
         check_same_launch(recipe, folder, train_problems)
     for incomplete in remove_incomplete(folder, read_launch(folder).processes):
-        print(f"offleash: {incomplete} is incomplete and is removed", flush=True)
+        say(f"offleash: {incomplete} is incomplete and is removed")
     if recipe.run.resume:
         step = step_of(checkpoint) if checkpoint else -1
         dropped = trim_events(folder / TENSORBOARD, step)
         if checkpoint is not None:
-            print(f"offleash: continuing from {checkpoint} ({dropped} later events dropped)", flush=True)
+            say(f"offleash: continuing from {checkpoint} ({dropped} later events dropped)")
             _keep_former_recipe(recipe, launch, folder, step)
         elif (folder / "pools").exists():
             # Killed before its first checkpoint: the run starts over and draws these again.
@@ -102,9 +103,9 @@ def _keep_former_recipe(recipe: Recipe, launch: Launch, folder: Path, step: int)
     if changed := changes(recipe, folder):
         former = folder / f"recipe-to-step-{step:06d}.yaml"
         (folder / RESOLVED).replace(former)
-        print(f"offleash: from step {step} on, {'; '.join(map(str, changed))} (before: {former})", flush=True)
+        say(f"offleash: from step {step} on, {'; '.join(map(str, changed))} (before: {former})")
     if changed := launch_changes(launch, folder):
-        print(f"offleash: from step {step} on, {'; '.join(map(str, changed))}", flush=True)
+        say(f"offleash: from step {step} on, {'; '.join(map(str, changed))}")
 
 
 def why_ended(folder: Path, checkpoint: Path, training: TrainingArguments) -> str | None:

@@ -18,6 +18,7 @@ from types import FrameType
 
 from tqdm import tqdm
 
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.report.numbers import share
 from offleash.eval.verify.sandbox.limits import die_with_parent
@@ -135,7 +136,7 @@ def _bar(total: int, done: int) -> tqdm:
 
 
 def _say(text: str) -> None:
-    tqdm.write(f"offleash: {text}" if not text.startswith(" ") else text, file=sys.stderr)
+    say(f"offleash: {text}" if not text.startswith(" ") else text, error=True)
 
 
 def _tail(path: Path) -> list[str]:

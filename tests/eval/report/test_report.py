@@ -12,12 +12,13 @@ import pytest
 from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.result import Comparison
 from offleash.eval.comparison.scopes import ROWS
+from offleash.eval.console import visible
 from offleash.eval.pool.pool import Pool
 from offleash.eval.report.markup import latex_report, markdown_report
 from offleash.eval.report.numbers import estimate, number, p_value, share
 from offleash.eval.report.page import html_report
 from offleash.eval.report.record import json_report
-from offleash.eval.report.sanitize import html_text, latex_text, markdown_code, markdown_text, one_line, visible
+from offleash.eval.report.sanitize import html_text, latex_text, markdown_code, markdown_text, one_line
 from offleash.eval.report.text import text_report
 from offleash.eval.report.write import FORMATS
 from offleash.eval.stats.intervals import Estimate
