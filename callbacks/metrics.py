@@ -97,13 +97,14 @@ def _level(
 
 
 def status_rates(status: pa.ChunkedArray) -> dict[str, float]:
-    """Fractions of completions that were truncated, had no answer, or made the verifier fail."""
+    """Fractions of completions that were truncated, had no answer, timed out, or on which the verifier failed."""
     words, counts = np.unique(status.to_numpy(zero_copy_only=False).astype(str), return_counts=True)
     share = dict(zip(words.tolist(), (counts / counts.sum()).tolist(), strict=True))
     return {
         tags.TRUNCATED.tag: share.get("truncated", 0.0),
         tags.NO_ANSWER.tag: share.get("no_answer", 0.0),
-        tags.FAILED.tag: share.get("timeout", 0.0) + share.get("error", 0.0),
+        tags.TIMED_OUT.tag: share.get("timeout", 0.0),
+        tags.FAILED.tag: share.get("error", 0.0),
     }
 
 

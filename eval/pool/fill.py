@@ -24,6 +24,7 @@ from offleash.eval.pool.rows import Sample
 from offleash.eval.problem import Task, Verdict
 from offleash.eval.sampling import Sampling, block_seed
 from offleash.eval.verify.health import Failures
+from offleash.eval.verify.verdicts import verdicts_of
 
 PART_SAMPLES = 16_384
 PATIENCE = 16
@@ -167,7 +168,8 @@ class Fill:
 
     def _verified(self, ready: Sequence[Drawn]) -> list[_Row]:
         drawn = [(r.problem, r.start + i, c) for r, completions in ready for i, c in enumerate(completions)]
-        verdicts = self.task.verify(
+        verdicts = verdicts_of(
+            self.task.verify,
             [self.pool.problems[problem] for problem, _, _ in drawn],
             [completion.text for _, _, completion in drawn],
             [completion.finish == "length" for _, _, completion in drawn],

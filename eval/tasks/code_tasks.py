@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Problem, Status
-from offleash.eval.tasks.answer_task import SlowTask
+from offleash.eval.problem import Problem
+from offleash.eval.tasks.answer_task import Scored, SlowTask
 from offleash.eval.verify.extract import Found, visible
 from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
@@ -113,15 +113,15 @@ class CodeAnswers(SlowTask):
             raise ConfigError(f"problem {problem.id!r} is not in task {self.name!r}")
         return program_in(completion, self.thinking)
 
-    def score(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], tuple[Status, bool]]:
-        done: dict[tuple[str, str], tuple[Status, bool]] = {}
+    def score(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Scored]:
+        done: dict[tuple[str, str], Scored] = {}
         for start in range(0, len(pairs), AT_ONCE * self.workers):
             some = pairs[start : start + AT_ONCE * self.workers]
             tests = [self.tests[problem_id] for problem_id, _ in some]
             programs = [one.program(written) for one, (_, written) in zip(tests, some, strict=True)]
             suites = [one.suite(program) for one, program in zip(tests, programs, strict=True)]
             for pair, outcome in zip(some, self.verifier.judge(programs, suites), strict=True):
-                done[pair] = (outcome.status, outcome.status == "ok" and bool(outcome.value["passed"]))
+                done[pair] = Scored.of(outcome, outcome.status == "ok" and bool(outcome.value["passed"]))
         return done
 
     def answer_class(self, problem: Problem, answer: str, correct: bool) -> str:

@@ -13,8 +13,8 @@ from importlib.metadata import version
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Problem, Status
-from offleash.eval.tasks.answer_task import SlowTask
+from offleash.eval.problem import Problem
+from offleash.eval.tasks.answer_task import Scored, SlowTask
 from offleash.eval.tasks.gym_answers import GUARDS, refused, spelled
 from offleash.eval.verify.extract import TAGGED_STEPS, Found, extract
 from offleash.eval.verify.sandbox.workers import WorkerPool
@@ -85,11 +85,11 @@ class Gym(SlowTask):
     def close(self) -> None:
         self.pool.close()
 
-    def score(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], tuple[Status, bool]]:
+    def score(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Scored]:
         for problem_id, _ in pairs:
             if problem_id not in self._entries:
                 raise ConfigError(f"problem {problem_id!r} is not in task {self.name!r} with this seed and size")
-        done: dict[tuple[str, str], tuple[Status, bool]] = dict.fromkeys(pairs, ("ok", False))
+        done = dict.fromkeys(pairs, Scored("ok", False))
         scored = [pair for pair in pairs if refused(self.dataset, pair[1]) is None]
         jobs = [
             {"dataset": self.dataset, "config": self.config, "entry": self._entries[problem_id], "answer": answer}
@@ -97,7 +97,7 @@ class Gym(SlowTask):
         ]
         for pair, outcome in zip(scored, self.pool.map(jobs), strict=True):
             full = outcome.status == "ok" and outcome.value >= self._threshold
-            done[pair] = (outcome.status, full and self._guard(pair[1], self._golds[pair[0]]))
+            done[pair] = Scored.of(outcome, full and self._guard(pair[1], self._golds[pair[0]]))
         return done
 
     def answer_class(self, problem: Problem, answer: str, correct: bool) -> str:

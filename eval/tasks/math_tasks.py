@@ -55,7 +55,7 @@ class MathAnswers(AnswerTask):
         return [
             Verdict(answer_class(problem.gold), True, "ok")
             if not one.correct and self._is_near(problem.gold, answer)
-            else Verdict(one.answer, one.correct, one.status)
+            else Verdict(one.answer, one.correct, one.status, message=one.message)
             for (problem, answer), one in zip(answered, judged, strict=True)
         ]
 

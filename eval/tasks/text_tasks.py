@@ -142,7 +142,8 @@ class JudgedAnswers(AnswerTask):
         for (problem, answer), known in zip(answered, is_gold, strict=True):
             grade = Grade("A") if known else next(grades)
             status: Status = "error" if grade.letter is None else "ok"
-            verdicts.append(Verdict(class_of(problem.gold, answer, grade.correct), grade.correct, status))
+            name = class_of(problem.gold, answer, grade.correct)
+            verdicts.append(Verdict(name, grade.correct, status, message=grade.message))
         return verdicts
 
     def gold_faults(self) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Whether the verifier can be trusted: gold answers before a run, its own failures during it.
 
-A gold that cannot be verified against itself makes every sample wrong, or right.
+A gold that cannot be verified against itself makes every sample wrong, or right. Failures are what the verifier does to
+answers that it should manage: one that takes longer than its gold ("timeout") is the model's, and wrong.
 """
 
 from collections import Counter
@@ -9,30 +10,34 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from offleash.eval.errors import ConfigError, VerifyError
-from offleash.eval.problem import Status, Task, Verdict
+from offleash.eval.problem import Problem, Status, Task, Verdict
 from offleash.eval.verify.extract import CLOSE
+from offleash.eval.verify.verdicts import verdicts_of
 
 FEW = 8
 
 
 @dataclass(slots=True)
 class Failures:
-    """Counts verdicts by status. `check` raises once timeouts and errors are over `limit` of at least `minimum`
-    verdicts, or over half of the last batch: then a judge or a worker is down, however well it went before.
+    """Counts verdicts by status. `check` raises once errors are over `limit` of at least `minimum` verdicts, or over
+    half of the last batch: then a judge or a worker is down, however well it went before.
 
-    The minimum keeps one failure among three from stopping a run. A model's own failures (no answer, truncated) are
-    counted, and never raise.
+    The minimum keeps one failure among three from stopping a run. What the model brings about (no answer, truncated,
+    timeout) is counted, and never raises: a policy cannot stop its run by what it writes.
     """
 
     limit: float = 0.01
     minimum: int = 200
     counts: Counter[str] = field(default_factory=Counter)
     last: list[bool] = field(default_factory=list)
+    message: str = ""
+    """What the verifier said when it last failed."""
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
         batch = list(verdicts)
         self.counts.update(verdict.status for verdict in batch)
         self.last = [verdict.failed for verdict in batch]
+        self.message = next((one.message for one in reversed(batch) if one.failed and one.message), self.message)
 
     @property
     def total(self) -> int:
@@ -40,7 +45,7 @@ class Failures:
 
     @property
     def failed(self) -> int:
-        return self.counts["timeout"] + self.counts["error"]
+        return self.counts["error"]
 
     def rates(self) -> dict[str, float]:
         """Fraction of each status; NaN before the first verdict."""
@@ -51,9 +56,9 @@ class Failures:
         often = self.total >= self.minimum and self.failed > self.limit * self.total
         if often or (len(self.last) >= FEW and sum(self.last) > len(self.last) / 2):
             raise VerifyError(
-                f"the verifier failed on {self.failed} of {self.total} completions ({self.counts['timeout']} timeouts, "
-                f"{self.counts['error']} errors), over the limit of {self.limit:.1%}: no number from this run can be "
-                "trusted. Inspect the slow or failing answers, raise the deadline, or restart the judge (the limit is "
+                f"the verifier failed on {self.failed} of {self.total} completions"
+                f"{f' (the last: {self.message})' if self.message else ''}, over the limit of {self.limit:.1%}: no "
+                "number from this run can be trusted. Inspect the failing answers, or restart the judge (the limit is "
                 "Failures(limit=...))."
             )
 
@@ -71,16 +76,23 @@ def bad_golds(task: Task) -> list[tuple[str, str]]:
     """
     if not states_golds(task):
         raise ConfigError(f"the golds of task {task.name!r} cannot be checked: give it gold_completion(problem)")
-    faults, completion_of = getattr(task, "gold_faults", None), getattr(task, "gold_completion", None)
+    faults = getattr(task, "gold_faults", None)
     found: list[tuple[str, str]] = list(faults()) if faults is not None else []
-    if completion_of is None:
-        return found
     bad = {problem_id for problem_id, _ in found}
-    written = [(problem, completion_of(problem)) for problem in task.problems if problem.id not in bad]
-    checked = [problem for problem, completion in written if completion is not None]
-    thought = CLOSE if getattr(task, "thinking", False) else ""  # the prompt has opened a think block
-    verdicts = task.verify(checked, [thought + completion for _, completion in written if completion is not None])
-    for problem, verdict in zip(checked, verdicts, strict=True):
+    written = [(problem, gold_reply(task, problem)) for problem in task.problems if problem.id not in bad]
+    checked = [(problem, reply) for problem, reply in written if reply is not None]
+    verdicts = verdicts_of(task.verify, [problem for problem, _ in checked], [reply for _, reply in checked])
+    for (problem, _), verdict in zip(checked, verdicts, strict=True):
         if not (verdict.correct and verdict.status == "ok"):
-            found.append((problem.id, f"gold {problem.gold[:60]!r} is not judged correct (status {verdict.status})"))
+            status = f"{verdict.status}, {verdict.message}" if verdict.message else verdict.status
+            found.append((problem.id, f"gold {problem.gold[:60]!r} is not judged correct (status {status})"))
     return found
+
+
+def gold_reply(task: Task, problem: Problem) -> str | None:
+    """A whole completion that gives the gold; None where the task or the problem states none."""
+    completion_of = getattr(task, "gold_completion", None)
+    completion = None if completion_of is None else completion_of(problem)
+    if completion is None:
+        return None
+    return f"{CLOSE if getattr(task, 'thinking', False) else ''}{completion}"  # the prompt has opened a think block

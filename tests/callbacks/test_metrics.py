@@ -49,7 +49,8 @@ def test_numbers_by_hand(pool):
     assert metrics["entropy/token_T1"] == pytest.approx(0.4)
     assert metrics["support/distinct_correct"] == 1.0
     assert metrics["verify/response_length"] == pytest.approx((4 + 4 + 8 + 1 + 4 + 2 + 2 + 2) / 8)
-    assert metrics["verify/truncated"] == metrics["verify/no_answer"] == metrics["verify/failed"] == 1 / 8
+    assert metrics["verify/truncated"] == metrics["verify/no_answer"] == metrics["verify/timed_out"] == 1 / 8
+    assert metrics["verify/failed"] == 0
     assert metrics["monitor/kl_base_k1"] == pytest.approx((2.0 + 1.0 + 0.0) / 3)
 
 

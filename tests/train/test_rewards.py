@@ -27,7 +27,7 @@ def test_a_verifier_that_keeps_failing_ends_the_run():
         problems = load_task("countdown", split="train", n=1).problems
 
         def verify(self, problems, completions, truncated=None):
-            return [Verdict(None, False, "timeout")] * 3 + [Verdict("1", False, "ok")] * (len(completions) - 3)
+            return [Verdict(None, False, "error")] * 3 + [Verdict("1", False, "ok")] * (len(completions) - 3)
 
     reward = VerifierReward(Hanging(), end_token_ids=[7])
     batch = {"prompts": ["p"] * 256, "completions": ["x"] * 256, "completion_ids": [[7]] * 256}
@@ -52,5 +52,5 @@ def test_a_verifier_failure_is_none_and_counted():
         problem_id=[Broken.problems[0].id] * 3,
         log_metric=said.__setitem__,
     )
-    assert scores == [None, 0.0, None]
-    assert said == {"verify/failed": 2 / 3}
+    assert scores == [0.0, 0.0, None]
+    assert said == {"verify/failed": 1 / 3, "verify/timed_out": 1 / 3}

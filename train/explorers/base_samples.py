@@ -27,6 +27,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Problem, Task
 from offleash.eval.sampling import derive_seed
+from offleash.eval.verify.verdicts import verdicts_of
 from offleash.train.explorers.base import ExplorerTrainer
 
 
@@ -60,7 +61,7 @@ def teacher_solutions(task: Task, path: Path) -> list[Solved]:
     problems = {problem.id: problem for problem in task.problems}
     rows = _read_traces(path)
     known = [(problems[name], text) for name, text in rows if name in problems]
-    verdicts = task.verify([problem for problem, _ in known], [text for _, text in known])
+    verdicts = verdicts_of(task.verify, [problem for problem, _ in known], [text for _, text in known])
     correct = [(p.id, text, v.answer) for (p, text), v in zip(known, verdicts, strict=True) if v.correct]
     used, failed = len(correct), sum(verdict.failed for verdict in verdicts)
     say(

@@ -36,6 +36,9 @@ EXTRA_LOSS = Metric("train/explorer/extra_loss", "loss", "sum of the explorers' 
 ROLLOUTS = Metric("train/explorer/rollouts", "rollouts", "dynamic_sampling: rollouts drawn so far", _DYNAMIC)
 OWN = Metric("train/explorer/{name}", "any", "what your own explorer's metrics() gives", "train.Explorer.metrics")
 VERIFIER_FAILED = Metric("train/verify/failed", "fraction", "training rollouts on which the verifier failed", _VERIFIER)
+TIMED_OUT = Metric(
+    "train/verify/timed_out", "fraction", "training rollouts that used up the verifier's time or memory", _VERIFIER
+)
 VARIANT = Metric(
     "variants/{metric}", "any", "HParams page of a sweep: the metrics of each run, by the sweep's keys", _SWEEP
 )
@@ -50,5 +53,5 @@ METRICS: tuple[Metric, ...] = (
     Metric("train/explorer/resets", "resets", "reference_reset: resets so far", _RESET),
     Metric("train/explorer/stalled", "batches", "reference_reset: batches without a better reward", _RESET),
     Metric("train/explorer/off_policy", "fraction", "seeding: rollouts that are off-policy traces", _SEEDING),
-    *(OWN, VERIFIER_FAILED, VARIANT),
+    *(OWN, VERIFIER_FAILED, TIMED_OUT, VARIANT),
 )

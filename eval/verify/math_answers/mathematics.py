@@ -3,7 +3,8 @@
 1. the verdict of this (gold, answer) pair, if it was judged before: k samples cost as many verifications as there are
 distinct answers; 2. by value, in this process, in microseconds (`answers`); 3. math-verify in a killable worker, for
 what the second step cannot read, if the answer passes the caps below. An answer over the caps that does not equal the
-gold exactly is wrong. A worker that times out or fails gives status "timeout" or "error", which is not "wrong".
+gold exactly is wrong, and so is one that uses up a worker's time or memory where the gold itself does not ("timeout").
+A worker that fails otherwise gives status "error", which is not "wrong".
 """
 
 import re
@@ -81,8 +82,13 @@ class MathVerifier:
         verdicts = {pair: judge_here(*pair) for pair in pairs}
         undecided = [pair for pair, verdict in verdicts.items() if verdict is None]
         done = {pair: judgment(pair, verdict) for pair, verdict in verdicts.items() if verdict is not None}
-        for pair, outcome in zip(undecided, self._ask(undecided), strict=True):
-            done[pair] = judgment(pair, outcome.status == "ok" and outcome.value["same"], outcome)
+        outcomes = dict(zip(undecided, self._ask(undecided), strict=True))
+        golds = sorted({gold for (gold, _), outcome in outcomes.items() if outcome.exhausted})
+        checked = self._ask([(gold, gold) for gold in golds])
+        fine = {gold for gold, outcome in zip(golds, checked, strict=True) if outcome.status == "ok"}
+        for pair, outcome in outcomes.items():
+            same = outcome.status == "ok" and outcome.value["same"]
+            done[pair] = judgment(pair, same, outcome, own_fault=outcome.exhausted and pair[0] in fine)
         return done
 
     def _ask(self, pairs: list[tuple[str, str]]) -> list[Outcome]:
@@ -116,11 +122,14 @@ def judge_here(gold: str, reply: str) -> bool | None:
     return False if verdict is None and over_the_caps(normalize(reply)) else verdict
 
 
-def judgment(pair: tuple[str, str], correct: bool, outcome: Outcome | None = None) -> Judgment:
+def judgment(
+    pair: tuple[str, str], correct: bool, outcome: Outcome | None = None, *, own_fault: bool = False
+) -> Judgment:
+    """`own_fault`: the answer used up a worker that its gold does not."""
     name = answers.class_given_gold(*pair, correct)
     if outcome is None or outcome.status == "ok":
         return Judgment(name, correct)
-    return Judgment(name, False, outcome.status, outcome.message)
+    return Judgment(name, False, "timeout" if own_fault else "error", outcome.message)
 
 
 DIGITS = re.compile(r"\d+")

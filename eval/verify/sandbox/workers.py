@@ -41,11 +41,15 @@ BOOT = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one job: its value, or why it has none. "timeout" and "error" say nothing about the answer."""
+    """The result of one job: its value, or why it has none. "timeout" and "error" say nothing about the answer.
+
+    `exhausted`: it used up its worker's time or memory, or ended the process.
+    """
 
     status: Literal["ok", "timeout", "error"]
     value: Any = None
     message: str = ""
+    exhausted: bool = False
 
 
 class WorkerPool:
@@ -207,7 +211,7 @@ class _Worker:
         if "ok" in reply:
             return Outcome("ok", reply["ok"])
         self.worn = bool(reply.get("memory"))
-        return Outcome("error", message=str(reply["error"]))
+        return Outcome("error", message=str(reply["error"]), exhausted=self.worn)
 
 
 class _Round:
@@ -258,7 +262,9 @@ class _Round:
                 if isinstance(error, _Stale) or (isinstance(error, OSError) and self.pool._lost_its_parent(worker)):
                     self._again(worker)
                 else:
-                    self._finish(worker, Outcome("error", message=str(error) or type(error).__name__), kill=True)
+                    died = isinstance(error, ConnectionError)
+                    outcome = Outcome("error", message=str(error) or type(error).__name__, exhausted=died)
+                    self._finish(worker, outcome, kill=True)
             else:
                 if outcome is not None:
                     self._finish(worker, outcome, kill=False)
@@ -276,7 +282,7 @@ class _Round:
         for worker, (_, deadline) in list(self.busy.items()):
             if now >= deadline:
                 message = f"no verdict within {self.pool.job_seconds:g} s"
-                self._finish(worker, Outcome("timeout", message=message), kill=True)
+                self._finish(worker, Outcome("timeout", message=message, exhausted=True), kill=True)
 
     def _finish(self, worker: _Worker, outcome: Outcome, *, kill: bool) -> None:
         index, _ = self.busy.pop(worker)

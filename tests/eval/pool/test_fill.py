@@ -245,7 +245,7 @@ def test_an_interrupt_keeps_what_was_drawn(tmp_path: Path) -> None:
 def test_a_failing_verifier_stops_the_run_and_its_verdicts_are_not_kept(tmp_path: Path) -> None:
     class Sick(Coin):
         def verify(self, problems: Any, completions: Any, truncated: Any = None) -> list[Verdict]:
-            return [Verdict(None, False, "timeout") for _ in completions]
+            return [Verdict(None, False, "error") for _ in completions]
 
     task = Sick()
     pool = make_pool(tmp_path, task)

@@ -17,10 +17,10 @@ def verdicts(status: Status, count: int) -> list[Verdict]:
 
 def test_failures_over_the_limit_stop_a_run_and_say_how_many() -> None:
     failures = Failures()
-    failures.add(verdicts("ok", 990) + verdicts("timeout", 5) + verdicts("error", 5))
+    failures.add(verdicts("ok", 990) + verdicts("error", 10))
     failures.check()
-    failures.add(verdicts("timeout", 11))
-    with pytest.raises(VerifyError, match=r"21 of 1011 completions \(16 timeouts, 5 errors\)"):
+    failures.add([Verdict(None, False, "error", message="ValueError: no such number")] * 11)
+    with pytest.raises(VerifyError, match=r"21 of 1011 completions \(the last: ValueError: no such number\)"):
         failures.check()
 
 
@@ -47,9 +47,9 @@ def test_a_verifier_that_is_suddenly_gone_stops_a_run_however_well_it_went_befor
 
 def test_what_the_model_fails_at_is_counted_and_never_stops_a_run() -> None:
     failures = Failures()
-    failures.add(verdicts("no_answer", 500) + verdicts("truncated", 500))
+    failures.add(verdicts("no_answer", 500) + verdicts("truncated", 250) + verdicts("timeout", 250))
     failures.check()
-    assert failures.rates() == {"ok": 0.0, "no_answer": 0.5, "truncated": 0.5, "timeout": 0.0, "error": 0.0}
+    assert failures.rates() == {"ok": 0.0, "no_answer": 0.5, "truncated": 0.25, "timeout": 0.25, "error": 0.0}
 
 
 def test_no_verdicts_have_no_rates() -> None:
@@ -98,12 +98,29 @@ class Rejecting:
         return None if problem.id == "3" else problem.gold
 
 
+class Raising(Rejecting):
+    """A task with a programming error."""
+
+    def verify(
+        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
+    ) -> list[Verdict]:
+        raise TypeError("'NoneType' object is not iterable")
+
+
 class Silent(Rejecting):
     gold_completion = None  # type: ignore[assignment]
 
 
 def test_a_gold_must_be_judged_correct_and_a_problem_without_one_is_not_held_against_the_task() -> None:
     assert len(bad_golds(Rejecting())) == 14
+
+
+def test_a_programming_error_in_a_verifier_is_named_with_each_gold() -> None:
+    found = bad_golds(Raising())
+    assert len(found) == 14
+    assert (
+        found[0][1] == "gold 'gold' is not judged correct (status error, TypeError: 'NoneType' object is not iterable)"
+    )
 
 
 def test_a_task_that_cannot_be_checked_says_so() -> None:

@@ -63,14 +63,52 @@ def test_numbers_never_reach_the_workers() -> None:
     assert [one.correct for one in found] == [False, True, False, True, False, False, True, True]
 
 
-@pytest.mark.parametrize("status", ["timeout", "error"])
-def test_a_failure_is_a_status_not_a_wrong_answer_and_is_tried_twice(status: Any) -> None:
-    verifier, pool = with_pool(Outcome(status, message="because"))
-    for expected_jobs in (1, 2, 2):
+@pytest.mark.parametrize(
+    ("outcome", "jobs"),
+    [
+        (Outcome("error", message="because"), (1, 2, 2)),
+        (
+            Outcome("timeout", message="because", exhausted=True),
+            (2, 4, 4),
+        ),  # the gold is tried too, and as late
+    ],
+)
+def test_a_failure_is_a_status_not_a_wrong_answer_and_is_tried_twice(outcome: Outcome, jobs: tuple[int, ...]) -> None:
+    verifier, pool = with_pool(outcome)
+    for expected_jobs in jobs:
         judgment = verifier.judge([UNDECIDED[0]], [UNDECIDED[1]])[0]
-        assert (judgment.status, judgment.correct, judgment.message) == (status, False, "because")
+        assert (judgment.status, judgment.correct, judgment.message) == ("error", False, "because")
         assert pool.jobs == expected_jobs
     assert judgment.answer != answer_class(UNDECIDED[0])
+
+
+class Exhausting(CountingPool):
+    """Workers that are used up by every answer but the golds."""
+
+    def map(self, jobs: Sequence[Any], *, outer_seconds: float | None = None) -> list[Outcome]:
+        self.jobs += len(jobs)
+        fine = Outcome("ok", {"gold_read": True, "answer_read": True, "same": True})
+        return [fine if job["gold"] == job["answer"] else self.outcome for job in jobs]
+
+
+def test_an_answer_that_uses_up_a_worker_is_wrong_if_its_gold_does_not() -> None:
+    verifier = MathVerifier()
+    for outcome in (Outcome("timeout", exhausted=True), Outcome("error", message="MemoryError", exhausted=True)):
+        verifier.pool = Exhausting(outcome)  # type: ignore[assignment]
+        found = verifier.judge(["5"] * 2, [f"\\int_0^1 {outcome.status} dx", "5"])
+        assert [(one.correct, one.status) for one in found] == [(False, "timeout"), (True, "ok")]
+    verifier.pool = Exhausting(Outcome("error", message="no such function"))  # type: ignore[assignment]
+    assert verifier.judge(["5"], ["\\int_0^1 g dx"])[0].status == "error"
+
+
+def test_a_policy_cannot_stop_a_run_with_integrals_that_never_end() -> None:
+    verifier = MathVerifier(job_seconds=10)
+    endless = "\\int_0^1 \\int_0^1 \\int_0^1 \\frac{\\sin(xyz)}{\\sqrt{x^2+y^3+z^4+1}} \\, dx \\, dy \\, dz"
+    try:
+        found = verifier.judge(["\\int_0^1 x \\, dx"], [endless])[0]
+        assert (found.correct, found.status) == (False, "timeout")
+    finally:
+        verifier.close()
 
 
 def test_a_known_hanging_answer_ends_at_its_deadline_and_harms_no_other() -> None:
