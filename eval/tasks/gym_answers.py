@@ -16,6 +16,7 @@ from offleash.eval.verify.math_answers.expressions import Reading, read
 from offleash.eval.verify.math_answers.normalize import normalize
 
 MAX_CHARS = 20_000
+MAX_VALUE = 10**12  # no coordinate, angle or area of the tasks comes near it
 
 
 def spelled(dataset: str, answer: str) -> str:
@@ -62,6 +63,8 @@ def decimal(text: str) -> str:
     text = text.strip()
     reading = read(text)
     if re.fullmatch(r"-?\d+(?:\.\d+)?", text) or not isinstance(reading, Reading) or reading.value is None:
+        return text
+    if abs(reading.value) > MAX_VALUE:
         return text
     return f"{float(round(Fraction(reading.value), 3)):.3f}"
 

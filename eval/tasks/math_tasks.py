@@ -21,6 +21,7 @@ from offleash.eval.verify.math_answers.shapes import understand
 
 NUMBER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("last_number", last_number))
 LETTERS = "ABCDEFGHIJ"
+MAX_ROUNDED = 10**100  # a larger value is no measurement, and is judged as it is written
 VERDICTS, VALUES = "1", "1"  # bump with every change that could change a verdict
 
 
@@ -95,7 +96,9 @@ def canonical(problem: Problem, found: Found) -> Found:
         return found if letter is None else Found(letter, found.extracted_by)
     places = problem.meta.get("precision")
     value = value_of(found.answer) if places is not None else None
-    return found if value is None else Found(decimal(value, int(places or 0)), found.extracted_by)
+    if value is None or abs(value) > MAX_ROUNDED:
+        return found
+    return Found(decimal(value, int(places or 0)), found.extracted_by)
 
 
 def letter_of(answer: str, choices: Sequence[str]) -> str | None:

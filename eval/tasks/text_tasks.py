@@ -1,7 +1,8 @@
 """Answers judged as text: by LiveBench's own rules for its reasoning and language tasks, or by a language model.
 
-A `Rule` lists the candidate answers in a reply, likeliest first, and says when one equals the gold: a reply is correct
-if any candidate is. The rules follow LiveBench's scorers; think blocks are left out first.
+A `Rule` finds the one answer of a reply and says when it equals the gold. The rules follow LiveBench's scorers, except
+that a reply has a single answer, its last: there, a list of guesses wins if any of them is right. Think blocks are left
+out first.
 """
 
 import hashlib
@@ -16,50 +17,63 @@ from offleash.eval.tasks.answer_task import Answered, AnswerTask
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract, final_phrase, last_boxed, rest, visible
 from offleash.eval.verify.judge import PROMPT, Grade, Judge
 
-VERDICTS = "1"  # bump with every change that could change a verdict
+VERDICTS = "2"  # bump with every change that could change a verdict
 MAX_CLASS = 120
 MAX_TEXT = 1 << 16
-BOLD = re.compile(r"\*\*([^*]+)\*\*")
-SOLUTION = re.compile(r"<solution>(.*?)</solution>", re.DOTALL)
+BOLD = re.compile(r"\*\*([^*]{1,1000})\*\*")
 TRUTHS = re.compile(r"\b(yes|no|unknown)\b", re.IGNORECASE)
-TRIPLE = re.compile(r"\b(?:yes|no|unknown)(?:,\s*(?:yes|no|unknown)){2}\b", re.IGNORECASE)
+TRIPLE = re.compile(r"\b(?:yes|no|unknown)(?:,\s{0,9}(?:yes|no|unknown)){2}\b", re.IGNORECASE)
 NUMBER_WORDS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
 )  # fmt: skip
 SHAPES = ("tetrahedra", "tetrahedron", "triangle", "square")
+BESIDE_SHAPES = {*NUMBER_WORDS, *map(str, range(21)), "a", "an", "the", "equilateral", "identical", "regular"}
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    candidates: Callable[[str], list[str]]
+    answer: Callable[[str], str | None]
     same: Callable[[str, str], bool]
     shown: str
     """A reply that gives the gold, with {gold} in its place."""
 
 
-def marked(text: str) -> list[str]:
-    """What a reply marks as its answer, the last first: solution tags, else bold, else a box."""
-    found = SOLUTION.findall(text)[::-1] or BOLD.findall(text)[::-1][:3]
-    boxed = last_boxed(text)
-    return found or ([boxed] if boxed else [])
+def last_solution(text: str) -> str | None:
+    """What is between the last <solution> and the </solution> that follows it."""
+    end = text.rfind("</solution>")
+    start = text.rfind("<solution>", 0, end) if end >= 0 else -1
+    return text[start + len("<solution>") : end] if start >= 0 else None
 
 
-def truths(text: str) -> list[str]:
+def last_bold(text: str) -> str | None:
+    """What is in bold, the last of it; a label, which ends in a colon, is none."""
+    bold = [one for one in BOLD.findall(text) if not one.rstrip().endswith(":")]
+    return bold[-1] if bold else None
+
+
+def marked(text: str) -> str | None:
+    """What a reply marks as its answer: in its last solution tag, else in bold, else in a box."""
+    return next((found for step in (last_solution, last_bold, last_boxed) if (found := step(text)) is not None), None)
+
+
+def truths(text: str) -> str | None:
     """Three of yes, no and unknown: in the last solution tag, the last three in bold, in a box, or in a row."""
-    tagged, bold = SOLUTION.findall(text), " ".join(BOLD.findall(text))
     plain = TRIPLE.findall(text)
-    for place in (tagged[-1] if tagged else "", bold, last_boxed(text) or "", plain[-1] if plain else ""):
-        words = [word.lower() for word in TRUTHS.findall(place)][-3:]
+    for place in (last_solution(text), " ".join(BOLD.findall(text)), last_boxed(text), plain[-1] if plain else None):
+        words = [word.lower() for word in TRUTHS.findall(place or "")][-3:]
         if words:
-            return [", ".join(words)]
-    return []
+            return ", ".join(words)
+    return None
 
 
 def same_word(gold: str, answer: str) -> bool:
     """The same word or number, a number spelled out included; "two tetrahedra" are "tetrahedra"."""
     gold, answer = plain_word(gold), plain_word(answer)
-    return answer == gold or (gold in SHAPES and gold in answer and len(answer) < 2 * len(gold) + 5)
+    if answer == gold:
+        return True
+    beside = [word for word in answer.split() if word != gold]
+    return gold in SHAPES and len(beside) == len(answer.split()) - 1 and BESIDE_SHAPES.issuperset(beside)
 
 
 def plain_word(text: str) -> str:
@@ -67,14 +81,21 @@ def plain_word(text: str) -> str:
     return str(NUMBER_WORDS.index(word)) if word in NUMBER_WORDS else word
 
 
-def joined_lines(text: str) -> list[str]:
-    return [" ".join(line for line in text.split("\n") if line)] if text.strip() else []
+def joined_lines(text: str) -> str | None:
+    """The last solution tag, or all of the reply, on one line."""
+    text = last_solution(text) or text
+    return " ".join(line for line in text.split("\n") if line) if text.strip() else None
+
+
+def ends_with_text(gold: str, answer: str) -> bool:
+    """The gold word for word at the end, with less around it than a second version of the text would take."""
+    return gold in answer[-(3 * len(gold) // 2) :]
 
 
 RULES: dict[str, Rule] = {
     "web_of_lies_v2": Rule(truths, lambda gold, answer: gold.strip().lower() == answer, "**{gold}**"),
     "spatial": Rule(marked, same_word, "**{gold}**"),
-    "typos": Rule(joined_lines, lambda gold, answer: gold in answer, "{gold}"),
+    "typos": Rule(joined_lines, ends_with_text, "{gold}"),
 }
 
 
@@ -89,18 +110,16 @@ class TextAnswers(AnswerTask):
         self.version = f"text-{VERDICTS}-{'think' if thinking else 'plain'}"
 
     def find(self, problem: Problem, completion: str) -> Found:
-        """All that a rule looks at, if it finds a candidate there."""
         text, _ = visible(completion, self.thinking)
-        tail, task = (text or "")[-MAX_TEXT:], problem.meta["task"]
-        return Found(tail, task) if RULES[task].candidates(tail) else Found(None, "")
+        task = problem.meta["task"]
+        answer = RULES[task].answer((text or "")[-MAX_TEXT:])
+        return Found(None, "") if answer is None else Found(answer, task)
 
     def judge_answers(self, answered: Answered) -> list[Verdict]:
         verdicts = []
-        for problem, text in answered:
-            rule = RULES[problem.meta["task"]]
-            candidates = rule.candidates(text)
-            correct = any(rule.same(problem.gold, candidate) for candidate in candidates)
-            verdicts.append(Verdict(class_of(problem.gold, candidates[0], correct), correct, "ok"))
+        for problem, answer in answered:
+            correct = RULES[problem.meta["task"]].same(problem.gold, answer)
+            verdicts.append(Verdict(class_of(problem.gold, answer, correct), correct, "ok"))
         return verdicts
 
     def gold_faults(self) -> list[tuple[str, str]]:

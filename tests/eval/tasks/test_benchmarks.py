@@ -231,7 +231,7 @@ class Grader(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        letter = "A" if "Answer to grade: Hammersh" in asked else "B"
+        letter = "A" if "\\nHammersh" in asked else "B"
         body = json.dumps({"choices": [{"message": {"content": letter}}]}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
