@@ -90,9 +90,7 @@ ITEM = ("Capital of France?", "Paris", "It is Paris.")
 
 def test_a_grade_comes_from_the_endpoint(server: Server, make: Callable[..., Judge]) -> None:
     letters = {"Paris": "A", "Lyon": "B", "no idea": "C"}
-    server.behave = lambda number, body: chat(
-        next(v for k, v in letters.items() if f"\n{k}\n" in body["messages"][0]["content"])
-    )  # type: ignore[index]
+    server.behave = lambda number, body: chat(next(v for k, v in letters.items() if f"\\n{k}\\n" in json.dumps(body)))
     grades = make().grade([("Capital of France?", "Paris", answer) for answer in letters])
     assert [grade.letter for grade in grades] == ["A", "B", "C"]
     assert [grade.correct for grade in grades] == [True, False, False]
