@@ -2,7 +2,8 @@
 
 `spawn` runs a function as process 1 of new user, mount, pid, network, ipc and uts namespaces. It sees a read-only
 root made only of the folders it was given, one small writable scratch folder (memory, gone afterwards), no network, no
-other process, no capability and an empty environment; when it ends, the kernel kills whatever it left running.
+other process, no capability, fewer system calls (see `syscalls`) and an empty environment; when it ends, the kernel
+kills whatever it left running.
 
 Works as root and as an ordinary user, where the kernel (5.14 or newer) allows user namespaces. As root the process
 becomes host user 65534 (if everything it is shown is readable by all), because limits on processes do not bind root.
@@ -35,6 +36,8 @@ from offleash.eval.verify.sandbox.limits import (
     prctl,
     set_limits,
 )
+from offleash.eval.verify.sandbox.memory_group import enter
+from offleash.eval.verify.sandbox.syscalls import refuse_syscalls
 
 SCRATCH = "/scratch"
 """Where the writable folder appears inside; /tmp leads there as well, if nothing else is shown in it."""
@@ -62,16 +65,18 @@ def spawn(
     limits: Limits,
     keep: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
+    group: Path | None = None,
 ) -> int:
     """Run `main` confined and return the pid of the process that waits for it and ends with its exit code.
 
-    Only the file descriptors in `keep` stay open inside, and only `environment` is there. The caller must have one
+    Only the file descriptors in `keep` stay open inside, and only `environment` is there. Everything inside is part of
+    the control group `group` (see `memory_group`). The caller must have one
     thread, and kills the sandbox by killing the returned pid (or by dying). Raises SandboxError if anything could not
     be set up.
     """
     libc()
     paths = minimal(readable)
-    inside = _Inside(main, limits, tuple(keep), dict(environment or {}))
+    inside = _Inside(main, limits, tuple(keep), dict(environment or {}), group)
     report_r, report_w = os.pipe()
     mapped_r, mapped_w = os.pipe()
     pid = os.fork()
@@ -129,6 +134,7 @@ class _Inside:
     limits: Limits
     keep: tuple[int, ...]
     environment: dict[str, str]
+    group: Path | None
 
 
 def _outer(inside: _Inside, paths: list[str], mapped_r: int, report_w: int) -> NoReturn:
@@ -137,6 +143,8 @@ def _outer(inside: _Inside, paths: list[str], mapped_r: int, report_w: int) -> N
     try:
         parent = os.getppid()
         os.setsid()
+        if inside.group is not None:
+            enter(inside.group)
         call("unshare", CLONE_FLAGS)
         os.write(report_w, b"u")
         two_users = os.read(mapped_r, 1) == b"2"
@@ -178,6 +186,7 @@ def _inner(inside: _Inside, two_users: bool, alive_r: int, report_w: int) -> NoR
         os.environ.clear()
         os.environ.update({"HOME": SCRATCH, "TMPDIR": SCRATCH} | inside.environment)
         set_limits(inside.limits)
+        refuse_syscalls()
         os.chdir(SCRATCH)
         os.close(report_w)
         report_w = -1
@@ -334,6 +343,9 @@ def faults() -> list[str]:
         if os.fork() == 0:
             os._exit(0)
         found.append("the limit on processes does not hold")
+    with contextlib.suppress(OSError):
+        os.close(os.memfd_create("probe"))
+        found.append("there is memory that no limit counts")
     return found
 
 

@@ -4,9 +4,11 @@ A `Suite` is what a program must do: tests that call its function (HumanEval, MB
 output expected for each. A program that loops, forks, eats memory, writes where it should not, exits early or lies
 about equality is wrong, and nothing else happens. Where the machine has no sandbox (see `confine`), judging is an error
 unless `allow_unconfined=True`: then programs have only limits on time, memory and file size, and can read, write and
-reach the network.
+reach the network. Root may not ask for that: its programs could do anything to the machine, and limits on processes do
+not bind it.
 """
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -112,7 +114,12 @@ class ProgramVerifier:
             raise ConfigError(
                 f"programs written by a model cannot be run safely here: the sandbox is unavailable ({reason}). It "
                 "needs Linux 5.14 or newer with user namespaces; in a container, allow them (Docker: --security-opt "
-                "seccomp=unconfined). On a disposable machine, pass allow_unconfined=True."
+                "seccomp=unconfined). On a disposable machine, as an ordinary user, pass allow_unconfined=True."
+            )
+        if os.geteuid() == 0:
+            raise ConfigError(
+                f"allow_unconfined is refused for root: the sandbox is unavailable ({reason}), and a program written "
+                "by a model would own the machine. Run as an ordinary user, or make the sandbox available"
             )
         warnings.warn(
             f"RUNNING UNTRUSTED PROGRAMS WITHOUT A SANDBOX ({reason}): they can read and write your files and use the "

@@ -24,7 +24,9 @@ from typing import Any
 
 from offleash.eval.verify.sandbox import confine, program_server
 from offleash.eval.verify.sandbox.limits import Limits, die_with_parent, end_children, kill_and_reap, spawn_unconfined
+from offleash.eval.verify.sandbox.memory_group import enter, memory_group
 from offleash.eval.verify.sandbox.program_server import decode, encode, pack, read_frame
+from offleash.eval.verify.sandbox.syscalls import refuse_syscalls
 
 SERVER = Path(program_server.__file__).read_text(encoding="utf-8")
 PYTHON = os.path.realpath(sys.executable)
@@ -45,17 +47,18 @@ def judge(job: dict[str, Any]) -> dict[str, Any]:
     """A worker's job: run one program against its tests. {"passed", "reason"}, or raises JudgeError."""
     reader, writer = os.pipe()
     trial = Trial(job, writer)
-    pid = start(trial, job["confined"], writer)
-    os.close(writer)
-    report = watch(pid, reader, trial)
-    os.close(reader)
-    kill_and_reap(pid)
+    with memory_group(trial.memory_together) as group:
+        pid = start(trial, job["confined"], writer, group)
+        os.close(writer)
+        report = watch(pid, reader, trial)
+        os.close(reader)
+        kill_and_reap(pid)
     if "error" in report:
         raise JudgeError(report["error"])
     return report
 
 
-def start(trial: "Trial", confined: bool, writer: int) -> int:
+def start(trial: "Trial", confined: bool, writer: int, group: Path | None) -> int:
     if confined:
         return confine.spawn(
             trial.run,
@@ -63,8 +66,17 @@ def start(trial: "Trial", confined: bool, writer: int) -> int:
             limits=trial.outer_limits,
             keep=[writer],
             environment=ENVIRONMENT,
+            group=group,
         )
-    return spawn_unconfined(trial.run, limits=trial.outer_limits, environment=ENVIRONMENT)
+
+    def run() -> None:
+        if group is not None:
+            enter(group)
+        with contextlib.suppress(OSError):  # without a sandbox the filter is only a help
+            refuse_syscalls()
+        trial.run()
+
+    return spawn_unconfined(run, limits=trial.outer_limits, environment=ENVIRONMENT)
 
 
 def watch(pid: int, reader: int, trial: "Trial") -> dict[str, Any]:
@@ -82,7 +94,7 @@ def watch(pid: int, reader: int, trial: "Trial") -> dict[str, Any]:
         elif time.monotonic() > deadline:
             reason = "time limit"
             break
-        elif resident(pid) > 2 * trial.limits.memory_bytes:
+        elif resident(pid) > trial.memory_together:
             reason = "memory limit of all processes together"
             break
     return read_report(received, reason)
@@ -119,14 +131,27 @@ class Trial:
         self.total_seconds = min(self.wall_seconds * max(1, len(job["cases"])), job["total_seconds"]) + 2.0
         self.path: list[str] = job["path"]
 
+    @property
+    def memory_together(self) -> int:
+        """What all processes of the trial, this judge included, may hold."""
+        return 2 * self.limits.memory_bytes
+
     def run(self) -> None:
         try:
+            self.check_sizes()
             self.say({"started": True})
             report = self.run_cases() if self.job["cases"] else self.run_tests()
         except JudgeError as error:
             report = {"error": str(error)}
         end_everything()
         self.say(report)
+
+    def check_sizes(self) -> None:
+        """An input that does not fit into the scratch folder is no fault of the program."""
+        most = min(self.limits.file_bytes, self.limits.scratch_bytes // 2)
+        for number, case in enumerate(self.job["cases"], 1):
+            if (size := len(case["input"].encode())) > most:
+                raise JudgeError(f"the input of case {number} has {size:,} bytes, the limit is {most:,}")
 
     def say(self, report: dict[str, Any]) -> None:
         os.write(self.writer, json.dumps(report).encode()[:MAX_REPORT] + b"\n")
@@ -230,7 +255,10 @@ class Caller:
 
     def write(self, message: Any) -> None:
         """Without blocking past the deadline: a program may stop reading."""
-        data = pack(message)
+        try:
+            data = pack(message)
+        except ValueError as error:
+            raise JudgeError(f"the tests pass too much to the program: {error}") from error
         while data:
             wait(self.deadline, [], [self.requests])
             try:

@@ -125,16 +125,17 @@ class WorkerPool:
         raise AssertionError("unreachable")
 
     def _start(self) -> "_Zygote":
-        """Confined if possible. If the sandbox works but not with these libraries, warn and run without it."""
-        confined = self._confined and confine.unavailable() is None
-        try:
-            return _Zygote(self._settings | {"confined": confined})
-        except VerifyError as error:
-            if not confined:
-                raise
-            made = _Zygote(self._settings | {"confined": False})
-            warnings.warn(f"workers for {self.target} run without a sandbox: {error}", RuntimeWarning, stacklevel=2)
-            return made
+        """Confined if possible. Where the sandbox does not work, at all or with these libraries, warn."""
+        reason = confine.unavailable() if self._confined else None
+        if self._confined and reason is None:
+            try:
+                return _Zygote(self._settings | {"confined": True})
+            except VerifyError as error:
+                reason = str(error)
+        made = _Zygote(self._settings | {"confined": False})
+        if reason is not None:
+            warnings.warn(f"workers for {self.target} run without a sandbox: {reason}", RuntimeWarning, stacklevel=2)
+        return made
 
     def _give_back(self, worker: "_Worker") -> None:
         if worker.jobs_done >= self.recycle or worker.worn:
@@ -249,6 +250,8 @@ class _Round:
                 self._finish(worker, Outcome("timeout", message="the worker did not read the job"), kill=True)
             except OSError:
                 self._again(worker)  # it died before it had the job
+            except ValueError as error:  # longer than a message may be; nothing was sent
+                self._finish(worker, Outcome("error", message=str(error)), kill=False)
 
     def _collect(self) -> None:
         if not self.busy:

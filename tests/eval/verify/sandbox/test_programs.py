@@ -131,6 +131,68 @@ def test_tests_that_cannot_be_run_are_our_error_not_the_programs(verifier: Progr
         assert verifier.judge(["def f(x): return 1"], [suite])[0].status == "error"
 
 
+@needs_sandbox
+def test_an_input_that_is_too_large_is_our_error_not_the_programs(verifier: ProgramVerifier) -> None:
+    huge = "1 2\n" + " " * (17 << 20)
+    cases = Suite(cases=(Case("1 2\n", "3\n"), Case(huge, "3\n")))
+    calls = Suite(tests=f"def check(c):\n    assert c('x' * {17 << 20}, '') == 1", entry="add")
+    for program, suite, said in ((RIGHT_ECHO, cases, "case 2"), (RIGHT, calls, "limit")):
+        outcome = verifier.judge([program], [suite])[0]
+        assert (outcome.status, said in outcome.message) == ("error", True), outcome
+    assert verdict(verifier, RIGHT_ECHO, ECHO) == (True, "")
+
+
+REFUSED = {
+    "memfd_create": "os.memfd_create('x')",
+    "raw memfd_create": "raw(319 if x86 else 279, b'x', 0)",
+    "memfd_secret": "raw(447, 0)",
+    "io_uring_setup": "raw(425, 8, ctypes.create_string_buffer(256))",
+    "bpf": "raw(321 if x86 else 280, 0, None, 0)",
+    "keyctl": "raw(250 if x86 else 219, 0, 0, 0)",
+    "userfaultfd": "raw(323 if x86 else 282, 1)",
+    "perf_event_open": "raw(298 if x86 else 241, None, 0, -1, -1, 0)",
+    "shmget": "raw(29 if x86 else 194, 0, 4096, 0o1600)",
+    "ptrace": "raw(101 if x86 else 117, 0, 0, 0, 0)",
+    "unshare": "raw(272 if x86 else 97, 0x10000000)",
+    "clone into a user namespace": "raw(56 if x86 else 220, 0x10000000 | 17, 0, 0, 0, 0)",
+    "x32": "raw(0x40000000 | 39) if x86 else raw(279, b'x', 0)",
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_system_call_that_escapes_limits_is_refused(verifier: ProgramVerifier, name: str) -> None:
+    """The program returns 5 only if the call failed as if the kernel did not have it, or did not permit it."""
+    program = f"""
+import ctypes, errno, os, platform
+x86 = platform.machine() == "x86_64"
+libc = ctypes.CDLL(None, use_errno=True)
+def raw(*arguments):
+    found = libc.syscall(*(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments))
+    if found == -1: raise OSError(ctypes.get_errno(), "")
+    if found == 0: os._exit(0)
+try:
+    {REFUSED[name]}
+    refused = False
+except OSError as error:
+    refused = error.errno in (errno.ENOSYS, errno.EPERM)
+def add(a, b): return a + b if refused else None
+"""
+    assert verdict(verifier, program) == (True, "")
+
+
+@needs_sandbox
+def test_threads_and_children_still_work_under_the_filter(verifier: ProgramVerifier) -> None:
+    program = """
+import subprocess, sys, threading
+found = []
+worker = threading.Thread(target=found.append, args=(1,)); worker.start(); worker.join()
+found.append(int(subprocess.run([sys.executable, "-c", "print(2)"], capture_output=True, text=True).stdout))
+def add(a, b): return a + b if found == [1, 2] else None
+"""
+    assert verdict(verifier, program) == (True, "")
+
+
 EQUAL_TO_ALL = """
 class Any:
     def __eq__(self, other): return True
@@ -353,6 +415,10 @@ def test_without_a_sandbox_programs_are_refused_unless_the_user_insists(monkeypa
     monkeypatch.setattr(confine, "unavailable", lambda: "namespaces are switched off")
     with pytest.raises(ConfigError, match=r"namespaces are switched off.*allow_unconfined"):
         ProgramVerifier()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(ConfigError, match=r"refused for root.*namespaces are switched off"):
+        ProgramVerifier(allow_unconfined=True)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.warns(RuntimeWarning, match="WITHOUT A SANDBOX"):
         verifier = ProgramVerifier(allow_unconfined=True, limits=LIMITS, wall_seconds=3)
     assert not verifier.confined

@@ -281,6 +281,19 @@ def test_libraries_that_cannot_be_shown_to_a_sandbox_are_used_without_one_and_it
         assert open_pool.map([5])[0].value == 5
 
 
+def test_workers_without_a_sandbox_say_so(jobs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confine, "unavailable", lambda: "namespaces are switched off")
+    with pytest.warns(RuntimeWarning, match="without a sandbox.*switched off"), closing(WorkerPool(jobs)) as open_pool:
+        assert open_pool.map([5])[0].value == 5
+
+
+def test_a_job_too_long_for_a_message_is_an_error_of_its_own(jobs: str) -> None:
+    with closing(WorkerPool(jobs)) as open_pool:
+        first, second = open_pool.map(["x" * (65 << 20), 5])
+    assert (first.status, "limit" in first.message) == ("error", True)
+    assert second.value == 5
+
+
 def test_a_target_that_cannot_be_imported_is_an_error_that_says_why(jobs: str) -> None:
     with pytest.raises(VerifyError, match="no_such_module"):
         WorkerPool("no_such_module:run").map([1])
