@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from offleash.callbacks.metrics import measured
 from offleash.callbacks.support import SupportCallback
 from offleash.callbacks.tags import UNIT
 from offleash.eval.console import say
@@ -104,9 +105,9 @@ class SupportGuard(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
+        known = {metric.tag for metric in measured(self.monitor.k, self.monitor.trainer.temperature)}
         for rule in self.rules:
-            known = self.monitor.latest
-            if known and rule.tag not in known:
+            if rule.tag not in known:
                 raise ConfigError(
                     f"guard {rule.text!r}: there is no metric {rule.tag!r}; there are {', '.join(sorted(known))}"
                 )
@@ -153,7 +154,8 @@ class SupportGuard(TrainerCallback):
             assert args.output_dir is not None
             record = {"rule": rule.text, "metric": rule.tag, "value": value, "step": state.global_step}
             record["checkpoint"] = f"checkpoint-{state.global_step}"
-            write_atomic(Path(args.output_dir) / name, json.dumps(record, indent=1).encode())
+            path, content = Path(args.output_dir) / name, json.dumps(record, indent=1).encode()
+            self.monitor.observer.attempt(f"is not in {name}", state.global_step, lambda: write_atomic(path, content))
 
     def _say(self, message: str, state: TrainerState) -> None:
         if state.is_world_process_zero:

@@ -1,20 +1,17 @@
 """From pools to the numbers of a monitored step, by the tags of `callbacks.tags`.
 
-`sample_metrics` needs one pool; `support_metrics` needs the hits of two.
+`sample_metrics` needs what was counted of one pool; `support_metrics` needs the hits of two.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from offleash.callbacks import tags
 from offleash.callbacks.tags import Level, Metric
 from offleash.eval.errors import PoolError
-from offleash.eval.pool.counts import Hits
+from offleash.eval.pool.counts import STATUSES, VALUES, Hits, Tally
 from offleash.eval.pool.pool import Pool
-from offleash.eval.stats.entropy import answer_entropies
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k, powers_of_two
 from offleash.eval.stats.support import CELLS, METRICS, STABLE_HITS, detection_limit, dynamics
@@ -28,7 +25,7 @@ def sampled(k: int, temperature: float) -> tuple[Metric, ...]:
 def measured(k: int, temperature: float) -> tuple[Metric, ...]:
     """What SupportCallback measures at a step; base and policy have the same budget k there."""
     levels = (metric for level in (tags.UNIT, tags.PROBLEM) for metric in level if metric != level.expected_expanded)
-    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, tags.SAMPLES, tags.SECONDS, tags.SECONDS_TOTAL)
+    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.MONITOR)
 
 
 def pass_curve(metrics: Mapping[str, float], k: int) -> dict[int, float]:
@@ -36,28 +33,36 @@ def pass_curve(metrics: Mapping[str, float], k: int) -> dict[int, float]:
     return {budget: metrics[tags.pass_at(budget).tag] for budget in powers_of_two(k)}
 
 
-def sample_metrics(pool: Pool, temperature: float) -> dict[str, float]:
+def count_whole(pool: Pool) -> Tally:
+    """What a comparison counts, read once. A pool that misses samples is an error: its support would be smaller."""
+    counted = pool.tally()
+    budget = pool.spec.k * len(counted.hits.n_p)
+    if absent := budget - int(counted.hits.n_p.sum()):
+        raise PoolError(
+            f"{pool.path} is incomplete: {absent:,} of its {budget:,} samples are missing. "
+            "Was a part removed? Restore it; samples missing from a base pool are drawn again when a run starts"
+        )
+    return counted
+
+
+def sample_metrics(counted: Tally, temperature: float) -> dict[str, float]:
     """Of one pool's model: pass@k and entropies (means over problems), lengths, failure rates, KL to the base.
 
     `temperature`: what the logits were divided by for the token entropies in the pool.
     """
-    hits = pool.hits()
-    if not len(hits.n_p) or not hits.n_p.min():
-        raise PoolError(f"{pool.path} has problems without a sample: the pool is incomplete")
+    hits = counted.hits
     ks = powers_of_two(int(hits.n_p.min()))
     pass_k = pass_at_k(hits.correct_p, hits.n_p, ks).mean(axis=0)
-    answers = pool.answer_counts()
-    entropy_p, corrected_p = answer_entropies(answers.problem_c, answers.count_c, len(hits.n_p))
-    table = pool.read(["status", "tokens", "logprob", "base_logprob", "entropy"])
+    entropy_p, corrected_p = counted.answer_entropies()
     return {
         **{tags.pass_at(k).tag: float(value) for k, value in zip(ks, pass_k, strict=True)},
         tags.ANSWER_ENTROPY.tag: float(entropy_p.mean()),
         tags.ANSWER_ENTROPY_CORRECTED.tag: float(corrected_p.mean()),
-        tags.token_entropy(temperature).tag: _mean(table.column("entropy")),
+        tags.token_entropy(temperature).tag: _mean(counted, "token_entropy"),
         tags.DISTINCT_CORRECT.tag: float(np.count_nonzero(hits.unit_hits) / len(hits.n_p)),
-        tags.RESPONSE_LENGTH.tag: _mean(table.column("tokens")),
-        **status_rates(table.column("status")),
-        tags.KL_TO_BASE.tag: _mean(pc.subtract(table.column("logprob"), table.column("base_logprob"))),
+        tags.RESPONSE_LENGTH.tag: _mean(counted, "tokens"),
+        **status_rates(counted),
+        tags.KL_TO_BASE.tag: _mean(counted, "kl_base_k1"),
     }
 
 
@@ -96,19 +101,20 @@ def _level(
     return {metric.tag: value for metric, value in values.items()}
 
 
-def status_rates(status: pa.ChunkedArray) -> dict[str, float]:
+def status_rates(counted: Tally) -> dict[str, float]:
     """Fractions of completions that were truncated, had no answer, timed out, or on which the verifier failed."""
-    words, counts = np.unique(status.to_numpy(zero_copy_only=False).astype(str), return_counts=True)
-    share = dict(zip(words.tolist(), (counts / counts.sum()).tolist(), strict=True))
+    counts = dict(zip(STATUSES, counted.status_ps.sum(axis=0).tolist(), strict=True))
+    total = sum(counts.values())
     return {
-        tags.TRUNCATED.tag: share.get("truncated", 0.0),
-        tags.NO_ANSWER.tag: share.get("no_answer", 0.0),
-        tags.TIMED_OUT.tag: share.get("timeout", 0.0),
-        tags.FAILED.tag: share.get("error", 0.0),
+        tags.TRUNCATED.tag: counts["truncated"] / total,
+        tags.NO_ANSWER.tag: counts["no_answer"] / total,
+        tags.TIMED_OUT.tag: counts["timeout"] / total,
+        tags.FAILED.tag: counts["error"] / total,
     }
 
 
-def _mean(column: pa.ChunkedArray) -> float:
-    """NaN if every value is missing."""
-    value = pc.mean(column).as_py()
-    return float("nan") if value is None else float(value)
+def _mean(counted: Tally, value: str) -> float:
+    """Over all samples where it is known; NaN if it never is."""
+    column = VALUES.index(value)
+    known = int(counted.known_pv[:, column].sum())
+    return float(counted.sum_pv[:, column].sum()) / known if known else float("nan")

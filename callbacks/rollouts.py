@@ -10,9 +10,10 @@ import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
+from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import latest_rollouts
-from offleash.callbacks.trackers import Trackers
+from offleash.eval.errors import MonitorError
 from offleash.eval.images import picture_key
 from offleash.eval.problem import Problem, Task, Verdict, chat_text
 from offleash.eval.stats.entropy import answer_entropy
@@ -41,7 +42,7 @@ class RolloutCallback(TrainerCallback):
 
     Args:
         trainer: a `trl.GRPOTrainer`, after its construction.
-        task: the training problems; a rollout with any other prompt is an error.
+        task: the training problems; with a rollout of any other prompt nothing is logged, and a warning says why.
 
     Example:
         >>> from importlib.resources import files
@@ -71,7 +72,7 @@ class RolloutCallback(TrainerCallback):
     def __init__(self, trainer: PolicyTrainer, task: Task) -> None:
         self.trainer, self.task = trainer, task
         self.problems: dict[str, Problem] = {picture_key(problem.prompt): problem for problem in task.problems}
-        self.trackers = Trackers(trainer)
+        self.observer = run_observer(trainer)
         self.latest: dict[str, float] = {}
 
     def on_log(
@@ -84,14 +85,26 @@ class RolloutCallback(TrainerCallback):
     ) -> None:
         # The Trainer also logs at the end of a run (train_runtime, ...), when there is nothing new.
         if state.is_world_process_zero and logs and "reward" in logs:
-            self.latest = group_metrics(self._groups())
-            self.trackers.scalars(self.latest, state.global_step)
+            found = self.observer.attempt("has no rollout metrics", state.global_step, self._measure)
+            self.latest = found or {}
+            self.observer.scalars(self.latest, state.global_step)
+
+    def _measure(self) -> dict[str, float]:
+        return group_metrics(self._groups())
 
     def _groups(self) -> list[list[Verdict]]:
         prompts, drawn = latest_rollouts(self.trainer)
         completions = [chat_text(completion) for completion in drawn]
-        problems = [self.problems[picture_key(prompt)] for prompt in prompts]
+        problems = [self._problem(picture_key(prompt)) for prompt in prompts]
         verdicts = verdicts_of(self.task.verify, problems, completions)
         off_policy = getattr(self.trainer, "latest_off_policy", None) or [False] * len(verdicts)
         rows, size = list(zip(verdicts, off_policy, strict=True)), self.trainer.num_generations
         return [[verdict for verdict, off in rows[i : i + size] if not off] for i in range(0, len(rows), size)]
+
+    def _problem(self, key: str) -> Problem:
+        if key not in self.problems:
+            raise MonitorError(
+                f"a rollout's prompt is not among the problems of {self.task.name!r}: give RolloutCallback the task "
+                "that the training dataset was made from"
+            )
+        return self.problems[key]

@@ -9,29 +9,32 @@ the same with and without the callback.
 import json
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
 from offleash.callbacks.contamination import check_dataset_contamination
-from offleash.callbacks.metrics import pass_curve, sample_metrics, sampled, support_metrics
+from offleash.callbacks.metrics import count_whole, pass_curve, sample_metrics, sampled, support_metrics
+from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.summary import HISTORY, read_steps, run_summary, three_digits, write_record
-from offleash.callbacks.trackers import Trackers, custom_layout, lost_and_gained_table, pass_at_k_figure
+from offleash.callbacks.trackers import custom_layout, lost_and_gained_table, pass_at_k_figure
 from offleash.eval.comparison.changes import changes
 from offleash.eval.console import say
-from offleash.eval.errors import ConfigError, EngineError, OffleashError, VerifyError
+from offleash.eval.errors import ConfigError, OffleashError, PoolError
+from offleash.eval.pool.counts import Hits, Tally
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
 from offleash.eval.sampling import derive_seed
 from offleash.eval.stats.passk import powers_of_two
+
+T = TypeVar("T")
 
 
 class SupportCallback(TrainerCallback):
@@ -111,12 +114,15 @@ class SupportCallback(TrainerCallback):
             kl_to_base=kl_to_base and self.sampling.untruncated and self.sampling.temperature == trainer.temperature,
         )
         self.ranks = Ranks(trainer.accelerator)
-        self.trackers = Trackers(trainer)
+        self.observer = run_observer(trainer)
         self.entropy_tag = tags.token_entropy(trainer.temperature).tag
         self.top_k = powers_of_two(k)[-1]
         self.history: dict[int, dict[str, float]] = {}
         self.base_metrics: dict[str, float] = {}
+        """Empty until the base's pool is whole; the same on every rank."""
         self.base_pool: Pool | None = None
+        self.base_hits: Hits | None = None
+        """On the main process: read once, so that nothing done to the pool later changes a number."""
         self._base_logged: set[int] = set()
 
     # Events of the Trainer
@@ -124,30 +130,33 @@ class SupportCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self.history = self.ranks.from_main(lambda: self._remembered(state.global_step))
-        self._prepare_base(state.global_step)
-        if (writer := self.trackers.tensorboard) is not None:
+        step = state.global_step
+        self.history = self.ranks.from_main(lambda: self._remembered(step))
+        self.observer.attempt("has no layout for TensorBoard", step, self._lay_out)
+        # Before the first step nothing is lost yet: what is wrong with the settings or the pools is an error here.
+        if step == 0:
+            self.observer.attempt("was not measured", step, lambda: self.measure(0), (OffleashError,))
+        else:
+            self.observer.attempt("has no base pool", step, lambda: self._prepare_base(step), (OffleashError,))
+
+    def _lay_out(self) -> None:
+        if (writer := self.observer.trackers.tensorboard) is not None:
             writer.add_custom_scalars(custom_layout(self.trainer.temperature, self.top_k))
-        if state.global_step == 0:
-            self.measure(0)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         last = state.global_step >= state.max_steps or control.should_training_stop
         if state.global_step % self.every and not last:
             return
-        try:
-            self.measure(state.global_step, last=last)
-        except (EngineError, VerifyError):
-            raise  # numbers from a broken verifier or from other weights are worse than no run
-        except (OffleashError, OSError) as error:
-            if self.trainer.accelerator.is_local_main_process:
-                say(f"offleash: WARNING: step {state.global_step} was not measured: {error}")
+        self.observer.attempt("was not measured", state.global_step, lambda: self.measure(state.global_step, last=last))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self.ranks.is_main and self.history:
-            say(run_summary(self._record(), self.folder))
+            self.observer.attempt("has no summary", state.global_step, self._print_summary)
+
+    def _print_summary(self) -> None:
+        say(run_summary(self._record(), self.folder))
 
     # Measuring
 
@@ -162,34 +171,41 @@ class SupportCallback(TrainerCallback):
         `last`: whether no further step will be measured.
         """
         start = time.perf_counter()
+        if not self.base_metrics:
+            self._prepare_base(step)
         seed = derive_seed(self.seed, self.trainer.args.seed, step)
         path = self.folder / "pools" / f"step-{step:06d}"
         spec = self.ranks.on_main(lambda: self._step_spec(seed, step, path))
         pool = self.policy_pool.fill(path, spec, seed)
-        metrics = self.ranks.from_main(lambda: self._metrics(pool))
+        counted = self.ranks.on_main(lambda: _counted(pool))
+        metrics = self.ranks.from_main(lambda: self._metrics(counted))
         seconds = time.perf_counter() - start
         total = seconds + sum(m[tags.SECONDS.tag] for s, m in self.history.items() if s < step)
         metrics |= self.ranks.share({tags.SECONDS.tag: seconds, tags.SECONDS_TOTAL.tag: total})
         self.history[step] = metrics
-        if pool is not None:
-            self._report(step, pool, last)
+        if counted is not None:
+            self._report(step, counted.hits, last)
         return metrics
 
-    def _metrics(self, pool: Pool | None) -> dict[str, float]:
-        assert pool is not None
+    def _metrics(self, counted: Tally | None) -> dict[str, float]:
+        counted = _there(counted)
         return {
-            **sample_metrics(pool, self.trainer.temperature),
-            **support_metrics(self._base().hits(), pool.hits()),
+            **sample_metrics(counted, self.trainer.temperature),
+            **support_metrics(_there(self.base_hits), counted.hits),
             tags.SAMPLES.tag: float(self.k * len(self.task.problems)),
+            tags.MONITOR_FAILED.tag: float(self.observer.failed),
         }
 
-    def _report(self, step: int, pool: Pool, last: bool) -> None:
+    def _report(self, step: int, hits: Hits, last: bool) -> None:
         """Save and log, on the main process."""
-        metrics = self.history[step]
-        self._attempt(step, lambda: write_record(self.folder, self._record()))
-        self._attempt(step, lambda: self._log(step, pool))
+        self.observer.attempt("is not in " + HISTORY, step, lambda: write_record(self.folder, self._record()))
+        self._log(step, hits)
         if last or step == min(self.history):
             self.log_base(step)
+        self.observer.attempt("has no line", step, lambda: self._print_line(step))
+
+    def _print_line(self, step: int) -> None:
+        metrics = self.history[step]
         say(
             f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
             f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
@@ -203,24 +219,20 @@ class SupportCallback(TrainerCallback):
             self._base_logged.add(step)
             found = sampled(self.k, self.trainer.temperature)
             base = {metric.base: self.base_metrics[metric.tag] for metric in found if metric.base}
-            self._attempt(step, lambda: self.trackers.scalars(base, step))
+            self.observer.scalars(base, step)
 
-    def _attempt(self, step: int, work: Callable[[], None]) -> None:
-        """A full disk or a lost tracker must not end a night of training: the error is printed."""
-        try:
-            work()
-        except Exception as error:
-            say(f"offleash: WARNING: step {step} was measured but could not be reported: {error!r}")
-
-    def _log(self, step: int, pool: Pool) -> None:
+    def _log(self, step: int, hits: Hits) -> None:
         metrics = self.history[step]
         constants = [metric.tag for metric in tags.ONCE if step > min(self.history)]
-        self.trackers.scalars({tag: value for tag, value in metrics.items() if tag not in constants}, step)
-        if (writer := self.trackers.tensorboard) is None:
+        self.observer.scalars({tag: value for tag, value in metrics.items() if tag not in constants}, step)
+        self.observer.attempt("has no figure and table in TensorBoard", step, lambda: self._draw(step, hits))
+
+    def _draw(self, step: int, hits: Hits) -> None:
+        if (writer := self.observer.trackers.tensorboard) is None:
             return
-        base, policy = pass_curve(self.base_metrics, self.k), pass_curve(metrics, self.k)
+        base, policy = (pass_curve(metrics, self.k) for metrics in (self.base_metrics, self.history[step]))
         writer.add_figure(tags.PASS_AT_K_FIGURE.tag, pass_at_k_figure(base, policy, step), step)
-        lost, gained = changes(self._base().hits(), pool.hits())
+        lost, gained = changes(_there(self.base_hits), hits)
         writer.add_text(tags.LOST_AND_GAINED.tag, lost_and_gained_table(lost, gained), step)
         writer.flush()
 
@@ -230,14 +242,25 @@ class SupportCallback(TrainerCallback):
         seed = derive_seed(self.seed, "base")
         spec = self.ranks.on_main(lambda: self._base_spec(seed))
         self.base_pool = self.policy_pool.fill_base(self.base_pools, spec, seed, step=step)
-        self.base_metrics = self.ranks.from_main(lambda: sample_metrics(self._base(), self.trainer.temperature))
+        counted = self.ranks.on_main(lambda: self._count_base(self.base_pool))
+        self.base_hits = counted.hits if counted is not None else None
+        self.base_metrics = self.ranks.from_main(lambda: sample_metrics(_there(counted), self.trainer.temperature))
+
+    def _count_base(self, pool: Pool | None) -> Tally:
+        """Counted once; a resumed run must find what it was measured against before."""
+        counted = _counted(pool)
+        if self._recorded().get("base_hits") not in (None, counted.hits.checksum()):
+            raise PoolError(
+                f"{_there(pool).path} does not hold the samples that the earlier steps of {self.folder} were measured "
+                "against: restore that pool, or start another run"
+            )
+        return counted
 
     def _base_spec(self, seed: int) -> PoolSpec:
         """The spec of the base's pool; a resumed run must keep the one it started with."""
         spec = self.policy_pool.base_spec(seed)
-        record = self.folder / HISTORY
-        if self.history and record.exists():
-            before = Path(json.loads(record.read_text())["base_pool"]).name
+        if record := self._recorded():
+            before = Path(record["base_pool"]).name
             if before != (wanted := self.policy_pool.base_name(spec)):
                 raise ConfigError(
                     f"{self.folder} was measured against the base pool {before}, and this resume asks for "
@@ -245,11 +268,6 @@ class SupportCallback(TrainerCallback):
                     "the monitor unchanged, or start another run"
                 )
         return spec
-
-    def _base(self) -> Pool:
-        """On the main process."""
-        assert self.base_pool is not None
-        return self.base_pool
 
     def _step_spec(self, seed: int, step: int, path: Path) -> PoolSpec:
         """The spec of a step's pool; what an earlier attempt at that step left is deleted."""
@@ -272,11 +290,27 @@ class SupportCallback(TrainerCallback):
                 shutil.rmtree(path)
         return read_steps(self.folder, step) if step else {}
 
+    def _recorded(self) -> dict[str, Any]:
+        """What a resumed run wrote before; {} if it measured nothing."""
+        path = self.folder / HISTORY
+        return dict(json.loads(path.read_text())) if self.history and path.exists() else {}
+
     def _record(self) -> dict[str, Any]:
         return {
             "k": self.k,
             "token_entropy": self.entropy_tag,
             "base_pool": str(self.base_pool.path) if self.base_pool else None,
+            "base_hits": self.base_hits.checksum() if self.base_hits else None,
             "base": self.base_metrics,
             "steps": self.history,
         }
+
+
+def _there(value: T | None) -> T:
+    """What only the main process has."""
+    assert value is not None
+    return value
+
+
+def _counted(pool: Pool | None) -> Tally:
+    return count_whole(_there(pool))

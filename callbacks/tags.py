@@ -165,6 +165,12 @@ KL_TO_BASE = Metric("monitor/kl_base_k1", "nats per completion", "KL to the base
 SAMPLES = Metric("monitor/samples", "samples", "samples drawn per measurement; logged once", _MEASURE)
 SECONDS = Metric("monitor/seconds", "seconds", "time that this measurement took", _MEASURE)
 SECONDS_TOTAL = Metric("monitor/seconds_total", "seconds", "time spent measuring so far", _MEASURE)
+MONITOR_FAILED = Metric(
+    "monitor/failed",
+    "observations",
+    "measurements and reports that failed since the run was started or resumed",
+    "callbacks.observer.Observer.attempt",
+)
 SERVED_DIFFERENCE = Metric(
     "monitor/served_logp_difference",
     "nats per token",
@@ -183,13 +189,15 @@ SAMPLED = (
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED, KL_TO_BASE),
 )
 """What one pool gives besides pass@k and token entropy."""
+MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
+"""About a measurement itself."""
 ONCE = (DETECTION_LIMIT, SAMPLES)
 """Constants of a run: logged at the first measured step only."""
 METRICS: tuple[Metric, ...] = (
     *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, LOST_AND_GAINED),
     *(PASS_AT_K, PASS_AT_K_FIGURE, ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, TOKEN_ENTROPY),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED),
-    *(KL_TO_BASE, SAMPLES, SECONDS, SECONDS_TOTAL, SERVED_DIFFERENCE),
+    *(KL_TO_BASE, SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED, SERVED_DIFFERENCE),
     *(ROLLOUT_ENTROPY, ROLLOUT_ANSWERS, ROLLOUT_CORRECT, ALL_CORRECT, ALL_WRONG),
 )
 

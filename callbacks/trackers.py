@@ -4,7 +4,8 @@ The Trainer would put every tag under `train/`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from transformers.integrations import TensorBoardCallback, TrackioCallback, WandbCallback
@@ -28,20 +29,30 @@ class Trackers:
         """The SummaryWriter of the Trainer's TensorBoard callback; None if there is none or it is closed."""
         return next((cb.tb_writer for cb in self._callbacks(TensorBoardCallback)), None)
 
-    def scalars(self, metrics: Mapping[str, float], step: int) -> None:
-        """Undefined numbers (NaN) are skipped, which leaves a gap in the curve."""
-        finite = {tag: value for tag, value in metrics.items() if math.isfinite(value)}
+    def destinations(self) -> Iterator[tuple[str, Callable[[Mapping[str, float], int], None]]]:
+        """Each open tracker: its name, and what writes metrics to it. Undefined numbers (NaN) leave a gap."""
         if (writer := self.tensorboard) is not None:
-            for tag, value in finite.items():
-                writer.add_scalar(tag, value, step)
-            writer.flush()
-        for callback in self._callbacks(WandbCallback):
-            log_to_wandb(callback, {**finite, "train/global_step": step})
-        for callback in self._callbacks(TrackioCallback):
-            log_to_trackio(callback, {**finite, "train/global_step": step})
+            yield "TensorBoard", partial(_to_tensorboard, writer)
+        for name, kind, log in (("W&B", WandbCallback, log_to_wandb), ("trackio", TrackioCallback, log_to_trackio)):
+            for callback in self._callbacks(kind):
+                yield name, partial(_to_log, partial(log, callback))
 
     def _callbacks(self, kind: type) -> list[Any]:
         return [cb for cb in self.trainer.callback_handler.callbacks if isinstance(cb, kind)]
+
+
+def _to_tensorboard(writer: Any, metrics: Mapping[str, float], step: int) -> None:
+    for tag, value in _finite(metrics).items():
+        writer.add_scalar(tag, value, step)
+    writer.flush()
+
+
+def _to_log(log: Callable[[dict[str, float]], None], metrics: Mapping[str, float], step: int) -> None:
+    log({**_finite(metrics), "train/global_step": step})
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {tag: value for tag, value in metrics.items() if math.isfinite(value)}
 
 
 def custom_layout(temperature: float, k: int) -> dict[str, dict[str, list[Any]]]:

@@ -28,6 +28,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import (
     before_generate,
@@ -40,7 +41,6 @@ from offleash.callbacks.policy.trl_seam import (
     wrap_requests,
 )
 from offleash.callbacks.tags import SERVED_DIFFERENCE
-from offleash.callbacks.trackers import Trackers
 from offleash.eval.console import say
 from offleash.eval.errors import EngineError, first_line
 from offleash.eval.images import without_images
@@ -124,7 +124,7 @@ class WeightSyncCheck(TrainerCallback):
 
     def __init__(self, trainer: PolicyTrainer, task: Task | None = None) -> None:
         self.trainer = trainer
-        self.trackers = Trackers(trainer)
+        self.observer = run_observer(trainer)
         self.ids = scored_sequences(trainer, task)
         if takes_images(trainer) and trainer.accelerator.is_local_main_process:
             say("offleash: vLLM's weights are checked on text only: the vision tower is not compared")
@@ -145,7 +145,7 @@ class WeightSyncCheck(TrainerCallback):
     ) -> None:
         # The Trainer also logs at the end of a run (train_runtime, ...), when there is nothing new.
         if self.differences and logs and "reward" in logs:
-            self.trackers.scalars({SERVED_DIFFERENCE.tag: max(self.differences)}, state.global_step)
+            self.observer.scalars({SERVED_DIFFERENCE.tag: max(self.differences)}, state.global_step)
             del self.differences[:-1]  # a check made for the monitor also covers the rollouts that follow
 
     def _check_once(self, copied: bool) -> None:

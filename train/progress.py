@@ -4,7 +4,10 @@ from typing import Any
 
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
 
-SHOWN = {"reward": "reward", "kl": "kl", "entropy": "entropy"}
+from offleash.callbacks.summary import three_digits
+from offleash.train.explorers.metrics import VERIFIER_FAILED
+
+SHOWN = ("reward", "kl", "entropy")
 
 
 class ProgressBar(ProgressCallback):
@@ -19,4 +22,11 @@ class ProgressBar(ProgressCallback):
         **kwargs: Any,
     ) -> None:
         if state.is_world_process_zero and self.training_bar is not None and logs and "reward" in logs:
-            self.training_bar.set_postfix({name: f"{logs[key]:.3f}" for key, name in SHOWN.items() if key in logs})
+            self.training_bar.set_postfix(postfix(logs))
+
+
+def postfix(logs: dict[str, Any]) -> dict[str, str]:
+    """What the bar shows. TRL logs None where no value is defined, such as the reward where no verdict was possible."""
+    shown = {name: three_digits(logs[name]) for name in SHOWN if name in logs}
+    failed = logs.get(VERIFIER_FAILED.key)
+    return {**shown, "verifier failed": f"{failed:.1%}"} if failed else shown

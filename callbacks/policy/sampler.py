@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from accelerate.utils import gather_object, set_seed
 from torch.nn.utils.rnn import pad_sequence
 
 from offleash.callbacks.policy.frozen_base import frozen_base
+from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import (
     TokenizedPrompts,
@@ -86,6 +88,7 @@ class TrainerSampler:
         self.trainer = trainer
         self.sampling = sampling
         self.base = frozen_base(trainer)
+        self.ranks = Ranks(trainer.accelerator)
         self.kl_to_base = kl_to_base
         self.prompts = [problem.prompt for problem in problems]
         self.with_images = any(map(has_images, problems))
@@ -111,14 +114,19 @@ class TrainerSampler:
                 set_seed(round_seed(seed, round_.number) + trainer.accelerator.process_index)
                 trainer.model.eval()
                 try:
-                    with self.base.sampled() if from_base else nullcontext():
-                        local = self._generate(round_)
+                    drawn = partial(self._generate, round_, from_base)
+                    local = self.ranks.on_all(drawn, waits=self._is_sharded or trainer.use_vllm)
                     if round_.scored:
-                        self._score(local, from_base)
+                        self.ranks.on_all(partial(self._score, local, from_base), waits=self._is_sharded)
                 finally:
                     trainer.model.train(was_training)
             draws = [draw for draw, _ in gather_object(local)]
             yield draws[: sum(block.size for block in round_.blocks)]
+
+    @property
+    def _is_sharded(self) -> bool:
+        """Whether ranks may wait for each other's weights in a forward pass."""
+        return bool(self.trainer.is_deepspeed_enabled or self.trainer.is_fsdp_enabled)
 
     def _local_blocks(self, round_: Round) -> list[Block]:
         """This rank's share, padded with copies of the first block so that every rank has the same number."""
@@ -127,13 +135,14 @@ class TrainerSampler:
         padded = [*round_.blocks, *[round_.blocks[0]] * (share * accelerator.num_processes - len(round_.blocks))]
         return padded[accelerator.process_index * share : (accelerator.process_index + 1) * share]
 
-    def _generate(self, round_: Round) -> list[tuple[Draw, list[int]]]:
+    def _generate(self, round_: Round, from_base: bool) -> list[tuple[Draw, list[int]]]:
         blocks = self._local_blocks(round_)
         size = blocks[0].size
         problems = [block.problem for block in blocks for _ in range(size)]
         prompts = [self.prompt_ids[problem] for problem in problems]
         images, fields = self._shown(problems)
-        completions = generate(self.trainer, TokenizedPrompts(prompts, images, fields), size)
+        with self.base.sampled() if from_base else nullcontext():
+            completions = generate(self.trainer, TokenizedPrompts(prompts, images, fields), size)
         texts = self.decode(completions, skip_special_tokens=True)
         slots = [(block.problem, block.start + i) for block in blocks for i in range(size)]
         return [

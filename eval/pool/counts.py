@@ -5,6 +5,8 @@ over rows in Python or needs a completion. Suffixes: `_r` rows, `_p` problems, `
 verdict statuses, `_v` values measured of each completion.
 """
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -51,6 +53,12 @@ class Hits:
     """Index into `problem_ids` of each unit's problem, ascending."""
     unit_answer: tuple[str | None, ...]
     unit_hits: np.ndarray
+
+    def checksum(self) -> str:
+        """Sha256 of all of it: two that agree give the same numbers."""
+        arrays = (self.n_p, self.correct_p, self.unit_problem, self.unit_hits)
+        content = [self.problem_ids, self.unit_answer, *(array.tolist() for array in arrays)]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from offleash.callbacks.metrics import measured, sample_metrics, support_metrics
+from offleash.callbacks.metrics import count_whole, measured, sample_metrics, support_metrics
 from offleash.eval.comparison.changes import Change, changes
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.rows import Sample
@@ -39,7 +39,7 @@ def pool(tmp_path):
 
 
 def test_numbers_by_hand(pool):
-    metrics = sample_metrics(pool, temperature=1.0)
+    metrics = sample_metrics(pool.tally(), temperature=1.0)
     assert metrics["pass_at_k/1"] == pytest.approx((2 / 4 + 1 / 4) / 2)
     assert metrics["pass_at_k/2"] == pytest.approx((1 - 1 / 6 + 1 - 3 / 6) / 2)
     assert metrics["pass_at_k/4"] == 1.0
@@ -57,15 +57,20 @@ def test_numbers_by_hand(pool):
 def test_what_is_not_known_is_nan_and_not_zero(tmp_path):
     row = ("2+2", "ok", None, None, None, None)
     pool = pool_of(tmp_path / "pool", {"p": [row], "q": [("1+2", "ok", None, None, None, None)]})
-    metrics = sample_metrics(pool, temperature=1.0)
+    metrics = sample_metrics(pool.tally(), temperature=1.0)
     for tag in ("entropy/token_T1", "monitor/kl_base_k1", "verify/response_length"):
         assert math.isnan(metrics[tag]), tag
 
 
-def test_a_pool_with_a_problem_that_was_never_drawn_has_no_numbers(tmp_path):
-    pool = pool_of(tmp_path / "pool", {"p": [("2+2", "ok", 4, -1.0, -3.0, 0.2)]})
-    with pytest.raises(PoolError, match=str(pool.path)):
-        sample_metrics(pool, temperature=1.0)
+def test_a_pool_that_misses_a_sample_has_no_numbers(tmp_path):
+    pool = make_pool(tmp_path / "pool", hits=[3, 0], k=4)
+    assert count_whole(pool).hits.n_p.tolist() == [4, 4]
+    cut = pool_of(
+        tmp_path / "cut",
+        {"p": [("2+2", "ok", 4, -1.0, -3.0, 0.2)] * 8, "q": [("9", "ok")[:2] + (1,) + (None,) * 3] * 7},
+    )
+    with pytest.raises(PoolError, match=f"{cut.path} .* 1 of its 16 samples"):
+        count_whole(cut)
 
 
 def test_units_and_problems_are_counted_apart(pool, tmp_path):
@@ -80,10 +85,11 @@ def test_units_and_problems_are_counted_apart(pool, tmp_path):
     assert metrics["support/unit/srr"] == 0.5
     assert metrics["support/unit/nscr"] == pytest.approx(1 / 4)
     assert metrics["support/detection_limit"] == detection_limit(4)
-    assert {metric.tag for metric in measured(4, 1.0)} - set(sample_metrics(pool, 1.0)) - {
+    assert {metric.tag for metric in measured(4, 1.0)} - set(sample_metrics(pool.tally(), 1.0)) - {
         "monitor/samples",
         "monitor/seconds",
         "monitor/seconds_total",
+        "monitor/failed",
     } == set(metrics)
     lost, gained = changes(pool.hits(), policy.hits())
     assert lost == [Change("p", "2+2", 2, 4, 0, 4)]

@@ -40,3 +40,16 @@ def test_it_agrees_with_what_trl_logs_of_the_same_rollouts(make_trainer, read_sc
     assert dead == pytest.approx([value for _, value in scalars["train/frac_reward_zero_std"]])
     assert [step for step, _ in scalars["rollouts/answer_entropy"]] == [1, 2, 3]
     assert all(0 < value <= math.log(4) for _, value in scalars["rollouts/answer_entropy"])
+
+
+def test_rollouts_of_other_problems_are_said_and_do_not_stop_training(make_trainer, read_scalars, tmp_path, capsys):
+    trainer = make_trainer(max_steps=3)
+    callback = RolloutCallback(trainer, load_task("countdown", split="train", n=8))
+    trainer.add_callback(callback)
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert callback.latest == {}
+    assert "has no rollout metrics: MonitorError" in capsys.readouterr().out
+    scalars = read_scalars(tmp_path / "run" / "tensorboard")
+    assert scalars["monitor/failed"][-1] == (3, 3.0)
+    assert "rollouts/answer_entropy" not in scalars

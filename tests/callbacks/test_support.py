@@ -11,7 +11,7 @@ import pytest
 from offleash.callbacks import SupportCallback
 from offleash.callbacks.metrics import sample_metrics, support_metrics
 from offleash.callbacks.policy.sampler import plan_rounds
-from offleash.eval.errors import ConfigError, VerifyError
+from offleash.eval.errors import ConfigError, PoolError, VerifyError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Verdict
 from offleash.eval.tasks import load_task
@@ -65,7 +65,7 @@ def test_every_number_can_be_recomputed_from_the_pools_and_stands_once_in_tensor
     for step in (0, 2, 4):
         pool = Pool.open(tmp_path / "run" / "pools" / f"step-{step:06d}")
         assert pool.is_complete
-        again = {**sample_metrics(pool, temperature=1.0), **support_metrics(base.hits(), pool.hits())}
+        again = {**sample_metrics(pool.tally(), temperature=1.0), **support_metrics(base.hits(), pool.hits())}
         for tag, value in again.items():
             np.testing.assert_equal(monitor.history[step][tag], value)
             shown = [v for s, v in scalars.get(tag, []) if s == step]
@@ -151,6 +151,69 @@ def test_half_a_base_pool_is_completed_with_the_samples_it_would_have_had(make_t
     completed = monitor_of(second, probe)
     second.train()
     assert Pool.open(completed.base_pool.path).read(["completion"]).column("completion").to_pylist() == whole
+
+
+def before_each_step(trainer, work):
+    """Call `work` with the trainer before each training step, as another process might do it at any time."""
+    original = trainer.training_step
+
+    def step(*args, **kwargs):
+        work()
+        return original(*args, **kwargs)
+
+    trainer.training_step = step
+
+
+def test_parts_of_the_base_pool_that_are_deleted_in_mid_run_change_no_number(make_trainer, probe):
+    def measured(name, work=lambda monitor: None):
+        trainer = make_trainer(name, max_steps=2)
+        monitor = monitor_of(trainer, probe, every=1)
+        before_each_step(trainer, lambda: work(monitor))
+        trainer.train()
+        clock = ("monitor/seconds", "monitor/seconds_total")
+        return {s: {tag: v for tag, v in m.items() if tag not in clock} for s, m in monitor.history.items()}
+
+    def delete_most(monitor):
+        for part in sorted(monitor.base_pool.path.glob("samples-*"))[:-1]:
+            part.unlink()
+
+    whole = measured("whole")
+    assert measured("cut", delete_most) == whole
+    assert min(metrics["support/unit/preserved"] for metrics in whole.values()) > 0
+
+
+def test_a_step_whose_pool_lost_a_part_has_no_numbers(make_trainer, probe, capsys):
+    trainer = make_trainer(max_steps=2)
+    monitor = monitor_of(trainer, probe, every=1)
+    fill = monitor.policy_pool.fill
+
+    def fill_and_lose(path, spec, seed):
+        pool = fill(path, spec, seed)
+        if path.name == "step-000001":
+            sorted(path.glob("samples-*"))[0].unlink()
+        return pool
+
+    monitor.policy_pool.fill = fill_and_lose
+    trainer.train()
+    assert sorted(monitor.history) == [0, 2]
+    assert monitor.latest["monitor/failed"] == 1
+    assert "step 1 was not measured: PoolError" in capsys.readouterr().out
+
+
+def test_a_resume_against_other_base_samples_is_refused(make_trainer, probe, tmp_path):
+    trainer = make_trainer("run", max_steps=2, save_strategy="steps", save_steps=2)
+    monitor = monitor_of(trainer, probe)
+    trainer.train()
+    path = monitor.base_pool.path
+    rows = Pool.open(path).read([*COLUMNS, "index", "answer", "correct"]).to_pylist()
+    for part in path.glob("samples-*"):
+        part.unlink()
+    other = [{**row, "correct": False} if row["correct"] else row for row in rows]
+    Pool.open(path).append({name: [row[name] for row in other] for name in other[0]})
+    resumed = make_trainer("run", max_steps=3, save_strategy="no")
+    monitor_of(resumed, probe)
+    with pytest.raises(PoolError, match=path.name):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
 
 
 def test_token_entropy_and_logprob_equal_the_offline_scorer(make_trainer, probe, lab_model):
@@ -253,15 +316,12 @@ def test_an_unwritable_pool_is_said_and_does_not_stop_training(make_trainer, pro
     monitor_of(trainer, probe, every=1)
     blocked = tmp_path / "run" / "pools" / "step-000001"
 
-    original = trainer.training_step
-
-    def block_then_step(*args, **kwargs):
+    def block():
         blocked.parent.mkdir(parents=True, exist_ok=True)
         if not blocked.exists():
             blocked.write_text("a file where a folder should be")
-        return original(*args, **kwargs)
 
-    trainer.training_step = block_then_step
+    before_each_step(trainer, block)
     trainer.train()
     assert trainer.state.global_step == 2
     assert "WARNING: step 1 was not measured" in capsys.readouterr().out

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 from transformers.integrations import TrackioCallback, WandbCallback
 
-from offleash.callbacks.trackers import Trackers, lost_and_gained_table, pass_at_k_figure
+from offleash.callbacks.observer import Observer
+from offleash.callbacks.trackers import lost_and_gained_table, pass_at_k_figure
 from offleash.eval.comparison.changes import Change
 
 
@@ -30,15 +31,16 @@ def test_the_same_names_reach_wandb_and_trackio_with_the_step_and_without_undefi
     for kind, attribute in ((WandbCallback, "_wandb"), (TrackioCallback, "_trackio")):
         callback, recorder = callback_of(kind, attribute)
         trainer = stand_in_trainer(callback_handler=SimpleNamespace(callbacks=[callback]))
-        Trackers(trainer).scalars({"support/unit/srr": 0.9, "support/unit/sds": math.nan}, step=7)
+        Observer(trainer).scalars({"support/unit/srr": 0.9, "support/unit/sds": math.nan}, step=7)
         assert recorder.logged == [{"support/unit/srr": 0.9, "train/global_step": 7}]
 
 
 def test_without_trackers_nothing_happens(stand_in_trainer):
     trainer = stand_in_trainer(callback_handler=SimpleNamespace(callbacks=[]))
-    trackers = Trackers(trainer)
-    trackers.scalars({"a/b": 1.0}, step=0)
-    assert trackers.tensorboard is None
+    observer = Observer(trainer)
+    observer.scalars({"a/b": 1.0}, step=0)
+    assert observer.trackers.tensorboard is None
+    assert observer.failed == 0
 
 
 def test_hostile_text_cannot_break_the_table():

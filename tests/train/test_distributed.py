@@ -93,3 +93,46 @@ def test_every_rank_of_a_pool_is_in_it_once(runs):
     record = json.loads((folder / "gloo" / "support.json").read_text())
     assert set(record["steps"]) == {"0", "2", "3"}
     assert record["steps"]["0"]["monitor/kl_base_k1"] == pytest.approx(0, abs=1e-5)
+
+
+PATCH = """
+import torch
+from offleash.callbacks.policy.sampler import TrainerSampler
+from offleash.callbacks.support import SupportCallback
+generate, metrics = TrainerSampler._generate, SupportCallback._metrics
+
+def failing_generate(self, *args):
+    if self.trainer.state.global_step == {generate_at} and self.trainer.accelerator.process_index == 1:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    return generate(self, *args)
+
+def failing_metrics(self, counted):
+    if self.trainer.state.global_step == {metrics_at}:
+        raise ValueError("no number")  # on the main process: the only one that counts
+    return metrics(self, counted)
+
+TrainerSampler._generate, SupportCallback._metrics = failing_generate, failing_metrics
+"""
+
+
+def test_a_monitor_that_fails_on_one_rank_fails_on_every_rank_and_training_goes_on(
+    runs, launch_patched, logged, trajectory, read_scalars, tmp_path
+):
+    folder, _ = runs
+    patch = PATCH.format(generate_at=1, metrics_at=2)
+    done = launch_patched(tmp_path / "run", patch, "cpu_two_processes", **SETTINGS, monitor_every=1)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "step 1 was not measured: MonitorError: process 1: OutOfMemoryError: CUDA out of memory" in done.stdout
+    assert "step 2 was not measured: ValueError: no number" in done.stdout
+    assert trajectory(logged(tmp_path / "run", 3)) == trajectory(logged(folder / "unwatched", 3))
+    failed = read_scalars(tmp_path / "run" / "tensorboard")["monitor/failed"]
+    assert failed == [(0, 0), (1, 1), (2, 2), (3, 2)]
+    record = json.loads((tmp_path / "run" / "support.json").read_text())
+    assert set(record["steps"]) == {"0", "3"}
+
+
+def test_a_rank_that_fails_where_the_others_wait_for_it_ends_the_run(launch_patched, tmp_path):
+    patch = PATCH.format(generate_at=2, metrics_at=-1)
+    done = launch_patched(tmp_path / "run", patch, "cpu_zero3", **SETTINGS)
+    assert done.returncode != 0
+    assert "EngineError: process 1: OutOfMemoryError: CUDA out of memory" in done.stderr
