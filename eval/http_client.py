@@ -1,10 +1,13 @@
 """The retry policy of every request to an OpenAI-compatible server, shared by the engine and the judge.
 
 A failure that another try may cure (no connection, a timeout, a busy server, an unusable reply) is tried again after
-pauses that double, with jitter, and that are at least what a Retry-After header asks for. This is `httpx` and one loop
+pauses that double, with jitter, and that are at least what a Retry-After header asks for. Whatever goes wrong with a
+reply is such a failure: a server that sends nonsense must not end the thread that asked. This is `httpx` and one loop
 rather than the `openai` SDK, which retries neither unusable replies nor the same statuses: the loop would remain.
 """
 
+import concurrent.futures
+import json
 import os
 import random
 import threading
@@ -12,13 +15,14 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import httpx
-
 from offleash.eval.errors import ConfigError, first_line
+from offleash.eval.http_exchange import HttpExchange, Reply
 
 T = TypeVar("T")
 TRANSIENT_STATUSES = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 LONGEST_PAUSE = 60.0
+REPLY_BYTES = 16_000_000
+"""The largest reply, unpacked, unless a request says otherwise."""
 
 
 class RequestFailed(Exception):
@@ -32,8 +36,8 @@ class RequestFailed(Exception):
 class RetryingClient:
     """Requests below `url` from up to `concurrency` threads, each tried up to `attempts` times.
 
-    `timeout` is how many seconds one try waits for its reply; none starts more than `deadline` seconds after the first.
-    The API key is read from the environment variable OPENAI_API_KEY, if it is set.
+    `timeout` is how many seconds one try may take from connecting to the last byte of its reply; none starts more than
+    `deadline` seconds after the first. The API key is read from the environment variable OPENAI_API_KEY, if it is set.
     """
 
     def __init__(
@@ -51,10 +55,10 @@ class RetryingClient:
         self.url, self.attempts, self.first_pause, self.deadline = url.rstrip("/"), attempts, first_pause, deadline
         self._closed = threading.Event()
         key = os.environ.get("OPENAI_API_KEY")
-        self._http = httpx.Client(
+        self._http = HttpExchange(
+            timeout=timeout,
+            connections=concurrency,
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
-            timeout=httpx.Timeout(timeout, connect=min(30.0, timeout)),
         )
 
     def request(
@@ -63,16 +67,17 @@ class RetryingClient:
         read: Callable[[Any], T],
         body: Any = None,
         wait: Callable[[float], bool | None] | None = None,
+        limit: int = REPLY_BYTES,
     ) -> T:
         """Post `body` (get, without one) and return what `read` makes of the reply's JSON. Raises RequestFailed.
 
-        `read` raises RequestFailed, or an error of a value or lookup, for a reply that cannot be used. `wait` pauses
-        between tries and returns True to give up; by default that is when the client is closed.
+        `read` raises RequestFailed, or anything else, for a reply that cannot be used. `wait` pauses between tries and
+        returns True to give up; by default that is when the client is closed. `limit`: bytes of the largest reply.
         """
         wait, start = wait or self._closed.wait, time.monotonic()
         for attempt in range(self.attempts):
             try:
-                return self._try(path, read, body)
+                return self._try(path, read, body, limit)
             except RequestFailed as failure:
                 failure.attempts += attempt
                 backoff = self.first_pause * 2**attempt * (0.5 + random.random())
@@ -86,30 +91,41 @@ class RetryingClient:
         self._closed.set()
         self._http.close()
 
-    def _try(self, path: str, read: Callable[[Any], T], body: Any) -> T:
-        if self._http.is_closed:
-            raise RequestFailed("the client was closed", transient=False)
+    def _try(self, path: str, read: Callable[[Any], T], body: Any, limit: int) -> T:
         try:
-            reply = self._http.request("GET" if body is None else "POST", f"{self.url}/{path}", json=body)
-        except httpx.HTTPError as error:
+            reply = self._http.send("GET" if body is None else "POST", f"{self.url}/{path}", body, limit)
+        except concurrent.futures.CancelledError as error:
+            raise RequestFailed("the client was closed", transient=False) from error
+        except Exception as error:
             raise RequestFailed(f"{type(error).__name__}: {first_line(error)}") from error
-        if not reply.is_success:
-            status, after = reply.status_code, reply.headers.get("retry-after", "")
-            raise RequestFailed(
-                f"HTTP {status}: {_message(reply)}",
-                transient=status in TRANSIENT_STATUSES,
-                retry_after=float(after) if after.isdecimal() else 0.0,
-            )
-        try:
-            return read(reply.json())
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise RequestFailed(f"the server's reply cannot be read: {reply.text[:80]!r}") from error
+        if 200 <= reply.status < 300:
+            return _read(reply, read)
+        after = reply.headers.get("retry-after", "")
+        raise RequestFailed(
+            f"HTTP {reply.status}: {_message(reply)}",
+            transient=reply.status in TRANSIENT_STATUSES,
+            retry_after=float(after) if after.isdecimal() else 0.0,
+        )
 
 
-def _message(reply: httpx.Response) -> str:
+def _read(reply: Reply, read: Callable[[Any], T]) -> T:
     try:
-        error = reply.json()["error"]
+        return read(json.loads(reply.content))
+    except RequestFailed:
+        raise
+    except Exception as error:
+        shown = _start(reply)[:80]
+        raise RequestFailed(f"the server's reply cannot be read ({type(error).__name__}): {shown!r}") from error
+
+
+def _start(reply: Reply) -> str:
+    return reply.content[:1000].decode("utf-8", "replace")
+
+
+def _message(reply: Reply) -> str:
+    try:
+        error = json.loads(reply.content)["error"]
         text = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, LookupError, TypeError):
-        text = reply.text
+    except (ValueError, LookupError, TypeError, RecursionError):
+        text = _start(reply)
     return " ".join(text.split())[:160]

@@ -55,8 +55,12 @@ class Engine(Protocol):
     name: str
     block: int
 
-    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
-        """Yield every request once, with exactly n completions. Raises EngineError if it cannot continue."""
+    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn | None]:
+        """Yield every request once, with exactly n completions. Raises EngineError if it cannot continue.
+
+        An engine that waits for others yields None about once a second while nothing arrives: what came before is
+        saved by the clock, whatever the slowest request does.
+        """
         ...
 
     def close(self) -> None: ...

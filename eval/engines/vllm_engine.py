@@ -53,14 +53,17 @@ class VllmEngine:
         self.room = QUEUED * max_sequences(self.llm)
         self.lora = None if source.adapter is None else lora_request(source.adapter)
 
-    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
+    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn | None]:
         waiting, running = iter(requests), dict[str, Request]()
         try:
             while True:
                 self._feed(waiting, running, sampling)
                 if not running:
                     return
-                for output in finished_outputs(self.llm):
+                outputs = finished_outputs(self.llm)
+                if not outputs:
+                    yield None
+                for output in outputs:
                     request = running.pop(output.request_id)
                     yield Drawn(request, self._completions(output.outputs, sampling))
         except self.errors as error:

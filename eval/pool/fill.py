@@ -1,7 +1,7 @@
 """The loop that fills a pool: an engine samples what the plan lacks, the task verifies it, parts are appended.
 
-Parts are written every few seconds, so a crash, Ctrl-C or kill -9 loses at most those seconds, and the same call
-resumes. Only verified samples are kept, and only those that the plan asks for.
+Parts are written every few seconds, whether or not something arrived, so a crash, Ctrl-C or kill -9 loses at most those
+seconds, and the same call resumes. Only verified samples are kept, and only those that the plan asks for.
 """
 
 import sys
@@ -105,17 +105,19 @@ class Fill:
             seed = block_seed(self.pool.spec.seed, self.pool.problem_ids[problem], start)
             yield Request(problem, self.prompts[problem], start, size, seed)
 
-    def _take_next(self, stream: Iterator[Drawn], bar: Any) -> bool:
+    def _take_next(self, stream: Iterator[Drawn | None], bar: Any) -> bool:
         """False at the end. If the engine fails or the user interrupts, what was sampled before is saved."""
         try:
-            drawn = next(stream, None)
+            drawn = next(stream)
             if drawn is not None:
                 self._take(drawn)
                 bar.update(drawn.request.n)
+        except StopIteration:
+            return False
         except (KeyboardInterrupt, EngineError):
             self._save(bar)
             raise
-        return drawn is not None
+        return True
 
     def _take(self, drawn: Drawn) -> None:
         request, completions = drawn

@@ -6,19 +6,18 @@ gigabytes of them. As there, programs find the usual modules imported and may us
 """
 
 import base64
-import binascii
 import functools
 import hashlib
 import io
 import json
 import pickle
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, first_line
+from offleash.eval.inflate import inflate
 from offleash.eval.problem import Problem
 from offleash.eval.tasks.answer_task import Scored, SlowTask
 from offleash.eval.verify.extract import Found, visible
@@ -34,6 +33,7 @@ PRELUDE = (
     "".join(f"from {module} import *\n" for module in [*MODULES.split(), "builtins"])  # operator and math have a pow
     + f"import sys, io, json, {', '.join(MODULES.split())}\nsys.setrecursionlimit(50000)\n"
 )
+CASES_BYTES = 500_000_000  # unpacked, of one problem
 AT_ONCE = 16  # programs judged together: their decoded cases are all in memory
 CHECK = """import json
 CASES = json.loads({cases!r})
@@ -176,12 +176,12 @@ def decode_cases(stored: str) -> tuple[dict[str, Any], ...]:
         return ()
     try:
         cases = json.loads(stored)
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
-            packed = zlib.decompress(base64.b64decode(stored.encode()))
+            packed = inflate(base64.b64decode(stored.encode()), CASES_BYTES)
             cases = json.loads(_TextOnly(io.BytesIO(packed)).load())
-        except (binascii.Error, zlib.error, pickle.UnpicklingError, EOFError, TypeError) as error:
-            raise ValueError(f"cases cannot be decoded ({error})") from error
+        except Exception as error:  # a mangled pickle raises nearly anything
+            raise ValueError(f"cases cannot be decoded ({first_line(error)})") from error
     if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
         raise ValueError("cases are not a list of objects")
     return tuple(cases)

@@ -1,6 +1,7 @@
 """The retry policy: how long it waits, when it gives up, and what it says then."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -99,6 +100,24 @@ def test_closing_the_client_ends_its_pauses(server: Server) -> None:
     assert server.asked == 1
     with pytest.raises(RequestFailed, match="closed"):
         client.request("models", lambda reply: reply)
+
+
+def test_closing_the_client_ends_a_request_that_hangs() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = RetryingClient(f"http://127.0.0.1:{silent.getsockname()[1]}", attempts=5, timeout=1e6)
+        threading.Timer(0.3, client.close).start()
+        with pytest.raises(RequestFailed, match="closed") as failed:
+            client.request("models", lambda reply: reply)
+    assert not failed.value.transient
+
+
+def test_a_reply_is_read_up_to_its_limit(server: Server) -> None:
+    server.replies = [(200, {}, "x" * 1000)]
+    client = RetryingClient(f"http://127.0.0.1:{server.server_port}", attempts=1, timeout=60.0)
+    assert client.request("models", len, limit=1002) == 1000
+    with pytest.raises(RequestFailed, match="more than 1,001 bytes"):
+        client.request("models", len, limit=1001)
+    client.close()
 
 
 def test_a_url_without_a_scheme_is_named() -> None:

@@ -100,8 +100,9 @@ class Worker:
             ready.set_result(None)
             while True:
                 self.inbox.wait()
-                for request, completions in engine.generate(self.inbox, self.sampling):
-                    self.inbox.answer(request, completions)
+                for drawn in engine.generate(self.inbox, self.sampling):
+                    if drawn is not None:
+                        self.inbox.answer(*drawn)
         except Exception as error:  # whatever it is, it has to reach the user: nobody reads a worker's terminal
             self.inbox.fail(_worded(error))
             if not ready.done():

@@ -1,6 +1,5 @@
 """A server may be slow, flaky, wrong or gone: no completion is lost, doubled or silently missing."""
 
-import json
 import os
 import socket
 import subprocess
@@ -8,17 +7,17 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from offleash.eval.engines import load_engine
+from offleash.eval.engines import load_engine, openai_engine
 from offleash.eval.engines.base import Request
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.engines.openai_engine import OpenAIEngine, served_model
@@ -27,84 +26,27 @@ from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.train.cli import main
+from tests.chaos.faulty_server import FAULTS, SLOW, FaultyServer, answer
 
 PLAIN = Sampling(max_new_tokens=20)
 MESSAGES = [{"role": "user", "content": "1 + 2"}]
-
-
-class Server:
-    """A real HTTP server whose completions are numbers drawn with the seed it is sent. `behave` may answer instead."""
-
-    def __init__(self) -> None:
-        self.engines: list[OpenAIEngine] = []
-        self.bodies: list[dict[str, Any]] = []
-        self.paths: list[str] = []
-        self.behave: Callable[[int, dict[str, Any]], tuple[int, Any] | None] = lambda call, body: None
-        self.under_way, self.most = 0, 0
-        self.lock = threading.Lock()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.reply(200, {"data": [{"id": "numbers", "max_model_len": 128}]})
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                with server.lock:
-                    server.bodies.append(body)
-                    server.paths.append(self.path)
-                    call = len(server.bodies)
-                    server.under_way += 1
-                    server.most = max(server.most, server.under_way)
-                status, content = server.behave(call, body) or (200, answer(body))
-                with server.lock:
-                    server.under_way -= 1
-                self.reply(status, content)
-
-            def reply(self, status: int, content: Any) -> None:
-                data = json.dumps(content).encode() if not isinstance(content, bytes) else content
-                self.send_response(status)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-
-
-def answer(body: dict[str, Any], count: int | None = None) -> dict[str, Any]:
-    """Completions as vLLM words them: the seed of the i-th is the seed + i."""
-    choices = []
-    for i in range(body["n"] if count is None else count):
-        number = str(np.random.default_rng(body["seed"] + i).integers(10**9))
-        choice: dict[str, Any] = {"index": i, "finish_reason": "stop"}
-        if "messages" in body:
-            content = [{"token": d, "logprob": -2.0} for d in number]
-            choice |= {"message": {"role": "assistant", "content": number}, "logprobs": {"content": content}}
-        else:
-            choice |= {"text": number, "logprobs": {"token_logprobs": [-2.0] * len(number)}}
-        choices.append(choice)
-    return {"choices": choices}
+ENGINES: list[OpenAIEngine] = []
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
+def server() -> Iterator[FaultyServer]:
+    made = FaultyServer()
     yield made
-    for engine in made.engines:
+    for engine in ENGINES:
         engine.close()
-    made.http.shutdown()
-    made.http.server_close()
+    ENGINES.clear()
+    made.close()
 
 
-def engine_for(server: Server, **options: Any) -> OpenAIEngine:
+def engine_for(server: FaultyServer, **options: Any) -> OpenAIEngine:
     made = load_engine("openai", served_model(server.url), context=64, **{"pause": 0.001, **options})
     assert isinstance(made, OpenAIEngine)
-    server.engines.append(made)
+    ENGINES.append(made)
     return made
 
 
@@ -113,13 +55,13 @@ def requests(count: int, n: int = 4, prompt: Any = "1 + 2") -> list[Request]:
 
 
 def draws(engine: OpenAIEngine, wanted: list[Request], sampling: Sampling = PLAIN) -> dict[int, list[Any]]:
-    drawn = list(engine.generate(wanted, sampling))
+    drawn = [one for one in engine.generate(wanted, sampling) if one is not None]
     assert Counter(d.request.start for d in drawn) == Counter(r.start for r in wanted)
     assert all(len(d.completions) == d.request.n for d in drawn)
     return {d.request.start: d.completions for d in drawn}
 
 
-def test_every_request_comes_back_once_with_its_own_seed_and_many_are_under_way(server: Server) -> None:
+def test_every_request_comes_back_once_with_its_own_seed_and_many_are_under_way(server: FaultyServer) -> None:
     server.behave = lambda call, body: time.sleep(0.1)  # type: ignore[func-returns-value]
     found = draws(engine_for(server, concurrency=8), requests(50))
     assert len({c.text for completions in found.values() for c in completions}) == 200
@@ -127,7 +69,7 @@ def test_every_request_comes_back_once_with_its_own_seed_and_many_are_under_way(
     assert all(c.logprob == -2.0 * len(c.text) and c.tokens == len(c.text) for c in found[0])
 
 
-def test_every_sampling_field_is_sent(server: Server) -> None:
+def test_every_sampling_field_is_sent(server: FaultyServer) -> None:
     sampling = Sampling(
         temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, repetition_penalty=1.1, max_new_tokens=7, stop=("#",)
     )
@@ -143,7 +85,7 @@ def test_every_sampling_field_is_sent(server: Server) -> None:
     assert server.bodies[0]["min_p"] == 0.0
 
 
-def test_messages_go_to_chat_and_token_ids_to_completions(server: Server) -> None:
+def test_messages_go_to_chat_and_token_ids_to_completions(server: FaultyServer) -> None:
     engine = engine_for(server)
     chat = draws(engine, requests(1, prompt=MESSAGES))
     draws(engine, requests(1, prompt=[4, 5, 6]))
@@ -153,7 +95,7 @@ def test_messages_go_to_chat_and_token_ids_to_completions(server: Server) -> Non
     assert chat[0][0].logprob == -2.0 * len(chat[0][0].text)
 
 
-def test_passing_failures_are_tried_again_and_change_nothing(server: Server) -> None:
+def test_passing_failures_are_tried_again_and_change_nothing(server: FaultyServer) -> None:
     steady = draws(engine_for(server), requests(20))
     failures: list[tuple[int, Any]] = [
         (500, {"error": {"message": "oops"}}),
@@ -167,7 +109,47 @@ def test_passing_failures_are_tried_again_and_change_nothing(server: Server) -> 
     assert draws(engine_for(server, retries=10), requests(20)) == steady
 
 
-def test_a_server_that_drops_connections_is_tried_again(server: Server) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_a_server_sends_is_a_failed_request_that_is_tried_again(server: FaultyServer, fault: str) -> None:
+    """None of these may end the thread that asked: whoever waits for it would wait for ever."""
+    steady = draws(engine_for(server), requests(3))
+    server.bodies.clear()
+    server.behave = lambda call, body: fault if call == 2 else None
+    seconds = 1.0 if fault in SLOW else 60.0
+    assert draws(engine_for(server, retries=20, concurrency=2, timeout=seconds), requests(3)) == steady
+    assert len(server.bodies) >= 4
+
+
+@pytest.mark.parametrize("fault", ["choice null", "message null", "deep", "gzip bomb", "header drip"])
+def test_what_is_never_usable_is_told_and_the_rest_comes_back(server: FaultyServer, fault: str) -> None:
+    server.behave = lambda call, body: fault if body["seed"] == 1000 else None
+    seconds = 1.0 if fault in SLOW else 60.0
+    found = draws(engine_for(server, retries=1, timeout=seconds), requests(4))
+    assert {c.finish for c in found[4]} == {"error"}
+    assert found[4][0].text
+    assert sum(body["seed"] == 1000 for body in server.bodies) == 2
+
+
+def test_a_fault_of_our_own_in_a_thread_ends_the_run(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OpenAIEngine, "_body", lambda *arguments: 1 / 0)
+    with pytest.raises(EngineError, match="ZeroDivisionError"):
+        draws(engine_for(server), requests(3))
+
+
+def test_while_a_request_stalls_the_caller_gets_its_turn(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_engine, "BEAT", 0.01)
+    server.behave = lambda call, body: "stall" if body["seed"] == 1000 else None
+    stream = engine_for(server).generate(requests(4), PLAIN)
+    found: set[int] = set()
+    while len(found) < 3:
+        drawn = next(stream)
+        if drawn is not None:
+            found.add(drawn.request.start)
+    assert found == {0, 8, 12}
+    assert [next(stream) for _ in range(3)] == [None] * 3
+
+
+def test_a_server_that_drops_connections_is_tried_again(server: FaultyServer) -> None:
     found = draws(engine_for(server), requests(1))
 
     release = threading.Event()
@@ -182,7 +164,7 @@ def test_a_server_that_drops_connections_is_tried_again(server: Server) -> None:
     assert len(server.bodies) == 3
 
 
-def test_what_keeps_failing_is_reported_and_the_rest_comes_back(server: Server) -> None:
+def test_what_keeps_failing_is_reported_and_the_rest_comes_back(server: FaultyServer) -> None:
     server.behave = lambda call, body: (500, {"error": {"message": "cursed"}}) if body["seed"] == 3000 else None
     found = draws(engine_for(server, retries=2), requests(6))
     assert {c.finish for c in found[12]} == {"error"}
@@ -192,14 +174,14 @@ def test_what_keeps_failing_is_reported_and_the_rest_comes_back(server: Server) 
 
 
 @pytest.mark.parametrize("count", [1, 3, 9])
-def test_a_server_that_returns_another_count_is_asked_for_the_rest(server: Server, count: int) -> None:
+def test_a_server_that_returns_another_count_is_asked_for_the_rest(server: FaultyServer, count: int) -> None:
     server.behave = lambda call, body: (200, answer(body, count))
     found = draws(engine_for(server), requests(5, n=8))
     assert len({c.text for completions in found.values() for c in completions}) == 40
     assert [body["n"] for body in server.bodies if body["seed"] == 0] == [8]
 
 
-def test_a_refusal_stops_at_once_with_the_servers_words(server: Server) -> None:
+def test_a_refusal_stops_at_once_with_the_servers_words(server: FaultyServer) -> None:
     server.behave = lambda call, body: (400, {"error": {"message": "min_p is\nnot known"}})
     with pytest.raises(EngineError, match=r"HTTP 400: min_p is not known"):
         draws(engine_for(server), requests(3))
@@ -209,7 +191,7 @@ def test_a_refusal_stops_at_once_with_the_servers_words(server: Server) -> None:
         draws(engine_for(server, extensions=False), requests(1), replace(PLAIN, top_k=3))
 
 
-def test_the_server_is_asked_what_it_serves(server: Server) -> None:
+def test_the_server_is_asked_what_it_serves(server: FaultyServer) -> None:
     source = served_model(server.url)
     assert (source.name, source.weights, source.context) == ("numbers", "server:numbers", 128)
     assert source.path == f"{server.url}/v1"
@@ -219,14 +201,39 @@ def test_the_server_is_asked_what_it_serves(server: Server) -> None:
         served_model("http://127.0.0.1:9")
 
 
-def sample(server: Server, folder: Path, *words: str) -> int:
+def test_a_length_of_context_that_is_none_is_unknown() -> None:
+    assert openai_engine._contexts({"data": [{"id": "a", "max_model_len": "long"}, {"id": "b"}]}) == {
+        "a": None,
+        "b": None,
+    }
+
+
+def sample(server: FaultyServer, folder: Path, *words: str) -> int:
     arguments = ["--model", server.url, "--task", "countdown", "--task-args", '{"split": "probe", "n": 4}']
     quick = '{"pause": 0.01, "retries": 1, "concurrency": 4}'
     short = ["--max-new-tokens", "20"]
     return main(["sample", *arguments, "--pool", str(folder), "--k", "40", "--engine-args", quick, *short, *words])
 
 
-def test_partial_failures_are_resumed(server: Server, tmp_path: Path, capsys: Any) -> None:
+def test_what_arrived_is_saved_while_a_request_stalls(
+    server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_engine, "BEAT", 0.01)
+    stalled = threading.Event()
+
+    def stall_until_the_others_are_on_disk(call: int, body: dict[str, Any]) -> None:
+        if call == 7:
+            stalled.set()
+            while sum(pq.read_metadata(path).num_rows for path in (tmp_path / "pool").glob("samples-*")) < 152:
+                time.sleep(0.01)
+
+    server.behave = stall_until_the_others_are_on_disk
+    assert sample(server, tmp_path / "pool", "--save-every", "0.01") == 0
+    assert stalled.is_set()
+    assert Pool.open(tmp_path / "pool").is_complete
+
+
+def test_partial_failures_are_resumed(server: FaultyServer, tmp_path: Path, capsys: Any) -> None:
     assert sample(server, tmp_path / "steady") == 0
     server.behave = lambda call, body: (500, b"") if call % 5 == 0 or body["seed"] % 4 == 1 else None
     assert sample(server, tmp_path / "incomplete") == 2
@@ -240,7 +247,7 @@ def test_partial_failures_are_resumed(server: Server, tmp_path: Path, capsys: An
     assert incomplete.duplicates() == 0
 
 
-def test_without_a_tokenizer_the_length_must_be_given(server: Server, tmp_path: Path, capsys: Any) -> None:
+def test_without_a_tokenizer_the_length_must_be_given(server: FaultyServer, tmp_path: Path, capsys: Any) -> None:
     words = [
         "--model",
         server.url,
@@ -257,7 +264,7 @@ def test_without_a_tokenizer_the_length_must_be_given(server: Server, tmp_path: 
     assert "max_new_tokens" in capsys.readouterr().err
 
 
-def test_a_cache_in_front_of_a_server_is_noticed(server: Server, tmp_path: Path, capsys: Any) -> None:
+def test_a_cache_in_front_of_a_server_is_noticed(server: FaultyServer, tmp_path: Path, capsys: Any) -> None:
     server.behave = lambda call, body: (200, answer({**body, "seed": len(str(body["prompt"]))}))
     assert sample(server, tmp_path / "pool") == 2
     assert "identical" in capsys.readouterr().err

@@ -64,7 +64,7 @@ def prompts(source: ModelSource, task: Any) -> list[Any]:
 
 
 def draws(engine: Any, wanted: list[Request], sampling: Sampling = PLAIN) -> dict[tuple[int, int], list[Any]]:
-    drawn = list(engine.generate(wanted, sampling))
+    drawn = [one for one in engine.generate(wanted, sampling) if one is not None]
     assert len(drawn) == len(wanted)
     assert all(len(d.completions) == d.request.n for d in drawn)
     return {(d.request.problem, d.request.start): d.completions for d in drawn}

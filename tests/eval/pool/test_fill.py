@@ -242,6 +242,26 @@ def test_an_interrupt_keeps_what_was_drawn(tmp_path: Path) -> None:
     assert len(content(pool)) == 7 * 16
 
 
+def test_parts_are_written_by_the_clock_not_by_arrivals(tmp_path: Path) -> None:
+    class Stalls(CoinEngine):
+        def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn | None]:  # type: ignore[override]
+            stream = super().generate(requests, sampling)
+            yield next(stream)
+            before = len(content(pool))
+            for _ in range(3):
+                yield None
+            assert (before, len(content(pool))) == (0, 16)
+            yield from stream
+
+    task = Coin()
+    pool = make_pool(tmp_path, task)
+    clock = iter(range(0, 10**6, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("offleash.eval.pool.fill.time.monotonic", lambda: float(next(clock)))
+        fill(pool, task, Stalls(), save_every=10.0)
+    assert pool.is_complete
+
+
 def test_a_failing_verifier_stops_the_run_and_its_verdicts_are_not_kept(tmp_path: Path) -> None:
     class Sick(Coin):
         def verify(self, problems: Any, completions: Any, truncated: Any = None) -> list[Verdict]:

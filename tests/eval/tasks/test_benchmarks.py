@@ -1,6 +1,7 @@
 """Every benchmark on a few rows in its published schema: the gold answer scores 1, a wrong one 0."""
 
 import base64
+import contextlib
 import json
 import pickle
 import threading
@@ -17,7 +18,7 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
-from offleash.eval.tasks import TASKS, load_task
+from offleash.eval.tasks import TASKS, code_tasks, load_task
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.code_tasks import decode_cases, program_in
 from offleash.eval.tasks.math_tasks import decimal, value_of
@@ -487,6 +488,18 @@ def test_private_cases_cannot_run_code(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(ValueError, match="cases cannot be decoded"):
         decode_cases(evil)
     assert "run" not in capsys.readouterr().out
+
+
+def test_private_cases_that_unpack_without_end_or_are_mangled_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = base64.b64encode(zlib.compress(bytes(10_000_000))).decode()
+    monkeypatch.setattr(code_tasks, "CASES_BYTES", 1_000_000)
+    with pytest.raises(ValueError, match="1,000,000"):
+        decode_cases(bomb)
+    whole = pickle.dumps(json.dumps([{"input": "1", "output": "2"}]))
+    for place in range(len(whole)):
+        mangled = base64.b64encode(zlib.compress(whole[:place] + b"\x93" + whole[place + 1 :])).decode()
+        with contextlib.suppress(ValueError):
+            decode_cases(mangled)
 
 
 def test_the_program_is_the_last_fenced_block() -> None:
