@@ -4,17 +4,17 @@ Every number is an `Estimate` (value, interval, count of problems) or comes with
 is NaN. Nothing here is escaped or rounded: text of models and problems is untrusted, and exactly as it was stored.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from offleash.eval.comparison.changes import Change
 from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import Dynamics
 
-CrossingState = Literal["crosses", "base_ahead", "not_overtaken", "equal"]
+CurvesState = Literal["crosses", "base_ahead", "policy_ahead", "undecided", "equal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,18 @@ class Curves:
     policy: tuple[Estimate, ...]
     difference: tuple[Estimate, ...]
     """Base minus policy: positive where the base leads."""
-    crossing: Estimate
-    """The k at which the base takes its largest lead; inf if it is never ahead, NaN if the curves never differ."""
+    leads: tuple[Lead, ...]
+    """Who is ahead, in order of k, over the budgets that both sides reach; empty if the curves are equal."""
 
     @property
-    def state(self) -> CrossingState:
-        if math.isnan(self.crossing.value):
+    def state(self) -> CurvesState:
+        """Leads within noise do not count."""
+        if not self.leads:
             return "equal"
-        if math.isinf(self.crossing.value):
-            return "not_overtaken"
-        return "base_ahead" if self.crossing.value <= self.ks[0] else "crosses"
+        clear = {lead.leader for lead in self.leads if lead.beyond_noise}
+        if not clear:
+            return "undecided"
+        return "crosses" if len(clear) == 2 else "base_ahead" if "base" in clear else "policy_ahead"
 
 
 @dataclass(frozen=True, slots=True)

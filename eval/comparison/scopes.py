@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from offleash.eval.comparison.align import Aligned, Arm, Stop
 from offleash.eval.comparison.result import Contrast, Curves, Level, Noise, Perplexity, Scope, Sensitivity, Support
+from offleash.eval.stats.curves import CORNER_WEIGHT, CORNERS, DIFFERENCE_CORNER_WEIGHT, compare_curves
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
-from offleash.eval.stats.passk import budgets, compare_curves
+from offleash.eval.stats.passk import budgets
 from offleash.eval.stats.stopping import stopped_noise_test
 from offleash.eval.stats.support import (
     STABLE_HITS,
@@ -55,6 +56,11 @@ _PERPLEXITIES: tuple[tuple[Literal["base", "policy"], Literal["itself", "base", 
     ("policy", "base", "base_nll"),
 )
 _POSTERIOR_SAMPLES = 500
+
+_PSEUDO = np.vstack(
+    [np.c_[CORNERS, CORNERS @ [-1, 1]], np.c_[np.full((4, 2), np.nan), CORNERS @ [-1, 1]]]  # base, policy, difference
+)
+_PSEUDO_WEIGHTS = np.repeat([CORNER_WEIGHT, DIFFERENCE_CORNER_WEIGHT - CORNER_WEIGHT], 4)
 
 
 class Settings(NamedTuple):
@@ -220,7 +226,7 @@ def _curves(parts: Sequence[Part], how: _Resampling) -> Curves:
     base_pk = np.concatenate([part.aligned.base.curve(ks)[part.chosen_p] for part in parts])
     policy_pk = np.concatenate([part.aligned.policy.curve(ks)[part.chosen_p] for part in parts])
     curves = compare_curves(base_pk, policy_pk, ks, **how._asdict())
-    return Curves(tuple(ks), tuple(curves.base), tuple(curves.policy), tuple(curves.difference), curves.crossing)
+    return Curves(tuple(ks), tuple(curves.base), tuple(curves.policy), tuple(curves.difference), tuple(curves.leads))
 
 
 def _largest_k(part: Part, side: str) -> int:
@@ -231,16 +237,15 @@ def _largest_k(part: Part, side: str) -> int:
 def _rows(parts: Sequence[Part], how: _Resampling) -> dict[str, Contrast]:
     """Means over problems with intervals. One set of weights for all rows; a problem counts where a value is known."""
     columns: list[Floats] = []
-    corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64)
     pseudo: list[Floats] = []
     for name in ROWS:
         base_p, policy_p = _joined_values(parts, name)
         columns += [base_p, policy_p, policy_p - base_p]
-        # As in `passk.compare_curves`: a quarter of a problem in each corner keeps a rate of 0 from being certain.
-        # Of failures only if none (or nothing else) was seen: they come in a few draws, not in whole problems.
+        # As in `stats.curves`: pseudo-problems in the corners keep a rate of 0 from being certain. Of failures only if
+        # none (or nothing else) was seen: they come in a few draws, not in whole problems.
         known = name in ("avg", "majority") or (name in SHARES and _is_constant(base_p, policy_p))
-        pseudo += [v if known else np.full(4, np.nan) for v in (corners[:, 0], corners[:, 1], corners @ [-1, 1])]
-    estimates = _mean_estimates(np.stack(columns, 1), np.stack(pseudo, 1), how)
+        pseudo += list(_PSEUDO.T) if known else [np.full(len(_PSEUDO), np.nan)] * 3
+    estimates = _mean_estimates(np.stack(columns, 1), np.stack(pseudo, 1), _PSEUDO_WEIGHTS, how)
     return {name: Contrast(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(ROWS)}
 
 
@@ -254,12 +259,13 @@ def _joined_values(parts: Sequence[Part], name: str) -> tuple[Floats, Floats]:
     return np.concatenate([one for one, _ in pairs]), np.concatenate([other for _, other in pairs])
 
 
-def _mean_estimates(rows_pc: Floats, pseudo_rc: Floats, how: _Resampling) -> list[Estimate]:
-    """The mean of each column over the rows where it is known, resampling rows; NaN is unknown, also in `pseudo_rc`."""
+def _mean_estimates(rows_pc: Floats, pseudo_rc: Floats, weight_r: Floats, how: _Resampling) -> list[Estimate]:
+    """The mean of each column over the rows where it is known, resampling rows; NaN is unknown, also in `pseudo_rc`,
+    whose rows are pseudo-problems of weight `weight_r`."""
     n, width = rows_pc.shape
     values = np.vstack([rows_pc, pseudo_rc])
     known = np.isfinite(values)
-    shape = np.r_[np.ones(n), np.full(len(pseudo_rc), 0.25)]
+    shape = np.r_[np.ones(n), weight_r]
     means = weighted_means(np.hstack([np.where(known, values, 0.0), known]), shape, how.resamples, how.rng)
     total_bc, share_bc = means[:, :width], means[:, width:]
     resampled_bc = np.divide(total_bc, share_bc, out=np.full(total_bc.shape, np.nan), where=share_bc > 0)
@@ -289,7 +295,7 @@ def _perplexities(parts: Sequence[Part], problems: Sequence[_Hits], how: _Resamp
         if not np.isfinite(nll_p).any():
             continue
         columns = np.stack([np.where(mask, nll_p, np.nan) for mask in masks.values()], 1)
-        estimates = _mean_estimates(columns, np.empty((0, len(masks))), how)
+        estimates = _mean_estimates(columns, np.empty((0, len(masks))), np.empty(0), how)
         found.append(Perplexity(drawn_by, under, {cell: _exp(e) for cell, e in zip(masks, estimates, strict=True)}))
     return found
 

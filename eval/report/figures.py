@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.report.figure_style import BASE, INK, KEPT, LINES, OUT, PAPER, POLICY, SOFT, styled
-from offleash.eval.report.numbers import number
+from offleash.eval.report.numbers import estimate, number
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.report.tables import common_k
 from offleash.eval.stats.intervals import Estimate
@@ -27,7 +27,7 @@ _SHARE, _NET_SHARE, _POSITIVE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
 
 @styled()
 def passk_figure(result: PolicyResult, others: Sequence[PolicyResult] = ()) -> "Figure":
-    """Base and policy over k with their bands, other policies of a series thin, and where the base overtakes."""
+    """Base and policy over k with their bands, other policies of a series thin, and where the lead changes hands."""
     curves = result.overall.curves
     figure, axes = _new_figure(_WIDE)
     for i, other in enumerate(others):
@@ -39,10 +39,10 @@ def passk_figure(result: PolicyResult, others: Sequence[PolicyResult] = ()) -> "
     ]
     powers = [k for k in curves.ks if k & (k - 1) == 0]
     _finish(axes, "pass@k", _thinned([(k, f"{k:,}") for k in powers], 10), "k", _SHARE, log_x=True)
-    at = curves.crossing
-    if curves.state == "crosses":
-        told.append(f"base overtakes at k = {number(at.value)} [{number(at.low)}, {number(at.high)}]")
-        _mark(axes, at, told[-1])
+    for row, lead in enumerate(curves.leads[1:] if curves.state == "crosses" else ()):
+        noise = "" if lead.beyond_noise else " within noise"
+        told.append(f"{lead.leader} leads{noise} from k = {estimate(lead.since, number)}")
+        _mark(axes, lead.since, told[-1], row)
     figure.set_label(f"pass@k of base and policy. {'; '.join(told)}")
     return figure
 
@@ -190,8 +190,8 @@ def _round_ticks(limits: tuple[float, float], low: float, high: float) -> Any:
     return MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
 
 
-def _mark(axes: Any, at: Estimate, words: str) -> None:
-    """A vertical line with a note, and its interval shaded; infinite ends reach the edge."""
+def _mark(axes: Any, at: Estimate, words: str, row: int = 0) -> None:
+    """A vertical line with a note, the first at the bottom, and its interval shaded; infinite ends reach the edge."""
     left, right = axes.get_xlim()
     x, low, high = (min(max(value, left), right) for value in at[:3])
     if low < high:
@@ -200,7 +200,7 @@ def _mark(axes: Any, at: Estimate, words: str) -> None:
     place, _ = axes.transAxes.inverted().transform(axes.transData.transform((x, 0)))
     side, shift = ("right", -5) if place > 0.6 else ("left", 5)
     base = axes.get_xaxis_transform()
-    axes.annotate(words, (x, 0.03), (shift, 0), base, textcoords="offset points", ha=side, color=SOFT)
+    axes.annotate(words, (x, 0.03 + 0.07 * row), (shift, 0), base, textcoords="offset points", ha=side, color=SOFT)
 
 
 def _bar(axes: Any, y: int, label: str, estimates: Mapping[str, Estimate]) -> str:

@@ -21,8 +21,9 @@ from offleash.eval.report.sanitize import one_line
 from offleash.eval.report.tables import (
     Section,
     Table,
-    crossing_words,
+    crossing_cell,
     last_common,
+    lead_words,
     moved_words,
     sections,
     side_words,
@@ -82,7 +83,7 @@ def _policy(comparison: Comparison, section: Section) -> dict[str, Any]:
         "support_figure": support_figure(result),
         "support": tables("support", "tasks-", "domains-"),
         "passk_figure": passk_figure(result, [other for other in comparison.policies if other is not result]),
-        "crossing": crossing_words(result.overall.curves),
+        "crossing": lead_words(result.overall.curves),
         "passk": tables("pass-at-k"),
         "samples": tables("samples", "perplexity"),
         "sensitivity_figures": sensitivity_figures(result) if result.sensitivity else [],
@@ -108,9 +109,10 @@ def _tiles(scope: Scope) -> list[tuple[str, str, str]]:
         interval = estimate(value).partition(" ")[2]
         more = f"{interval} · {p_words(noise.p)}" if noise is not None else interval
         tiles.append((metric.upper(), share(value.value), more))
-    at = curves.crossing
-    words = {"crosses": number(at.value), "base_ahead": "base ahead", "not_overtaken": "none", "equal": "same curves"}
-    return [*tiles, ("crossing k", words[curves.state], f"[{number(at.low)}, {number(at.high)}]")]
+    more = f"k = 1 to {curves.ks[last]:,}"
+    if curves.state == "crosses":
+        more = " · ".join(f"{lead.leader} from {estimate(lead.since, number)}" for lead in curves.leads[1:])
+    return [*tiles, ("crossing k", crossing_cell(curves), more)]
 
 
 def _split_detail(cell: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 The keys are stable: keys may be added but are never renamed; `format` counts breaking changes.
 
-    {"format": 2, "confidence": 0.95, "warnings": [text], "notes": [text], "base": SIDE,
+    {"format": 3, "confidence": 0.95, "warnings": [text], "notes": [text], "base": SIDE,
      "policies": [{"side": SIDE, "overall": SCOPE, "tasks": {name: SCOPE}, "domains": {name: SCOPE},
                    "sensitivity": [{"eps": x, "observed": COUNTS and metrics, "posterior": {name: ESTIMATE}}],
                    "lost": MOVED, "gained": MOVED}],
@@ -11,7 +11,9 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
     SIDE      label, model, revision, step (or null), tasks, problems, draws, temperature, top_p, max_new_tokens, engine
     SCOPE     problems, one_unit, k_min, k_max, rows_k, "unit": LEVEL, "problem": LEVEL,
               "pass_at_k": [{"k": k, "base": ESTIMATE, "policy": ESTIMATE, "difference": ESTIMATE}] (base - policy),
-              "crossing": ESTIMATE, "crossing_state": crosses | base_ahead | not_overtaken | equal,
+              "curves_state": crosses | base_ahead | policy_ahead | undecided | equal, over the k that both sides reach,
+              "leads": [{"leader": base | policy, "since": ESTIMATE, "beyond_noise": bool}] in order of k: all but the
+              first are crossings, and `since` is the k at which the leader overtakes (high null: never clearly),
               "samples": {row: {"base": ESTIMATE, "policy": ESTIMATE, "difference": ESTIMATE}} (policy - base) with the
               rows avg, majority, tokens, token_entropy, answer_entropy, answer_entropy_corrected, no_answer, truncated,
               timeout, error, kl_base_k1,
@@ -24,7 +26,7 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
               whole_problem, prompt, gold, base_text, policy_text}]
     ESTIMATE  value, low, high, n (number of problems)
 
-Undefined and infinite numbers are null; `crossing_state` tells which of the two a crossing is.
+Undefined and infinite numbers are null.
 """
 
 import json
@@ -37,7 +39,7 @@ from offleash.eval.comparison.result import Comparison, Level, Moved, PolicyResu
 from offleash.eval.report.tables import Table
 from offleash.eval.stats.support import METRICS, Dynamics
 
-FORMAT = 2
+FORMAT = 3
 
 
 def json_text(value: Any) -> str:
@@ -105,8 +107,8 @@ def _scope(scope: Scope) -> dict[str, Any]:
             {"k": k, "base": base, "policy": policy, "difference": difference}
             for k, base, policy, difference in columns
         ],
-        "crossing": curves.crossing,
-        "crossing_state": curves.state,
+        "curves_state": curves.state,
+        "leads": curves.leads,
         "samples": scope.rows,
         "perplexity": [{"drawn_by": row.drawn_by, "under": row.under, **row.estimates} for row in scope.perplexity],
     }

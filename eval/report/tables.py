@@ -7,11 +7,13 @@ Cells are not escaped here but by the writer of each format.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from offleash.eval.comparison.result import Comparison, Curves, Level, Moved, Noise, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.report.numbers import DASH, RATES, estimate, number, p_value, p_words, row_cell, share, span
 from offleash.eval.report.sanitize import one_line
+from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS
 
@@ -78,19 +80,40 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
         f"noise alone would gain {number(units.expanded.expected)} ({p_words(units.expanded.p)}). "
         f"An answer that was never sampled may still have a probability of up to {units.detection_limit:.2g}.",
         f"pass@1 goes from {share(curves.base[0].value)} to {share(curves.policy[0].value)}, pass@{curves.ks[last]:,} "
-        f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {crossing_words(curves)}",
+        f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {lead_words(curves)}",
     )
 
 
-def crossing_words(curves: Curves) -> str:
-    at = curves.crossing
-    within = f"[{number(at.low)}, {number(at.high)}]"
-    return {
-        "crosses": f"The base overtakes the policy at k = {number(at.value)} {within}.",
-        "base_ahead": f"The base leads at every k (interval {within}).",
-        "not_overtaken": f"The base does not overtake the policy up to k = {curves.ks[-1]:,} (interval {within}).",
-        "equal": "The two curves are equal.",
-    }[curves.state]
+def lead_words(curves: Curves) -> str:
+    """Who leads at which k, over the k that both sides reach."""
+    last = last_common(curves)
+    within = f"{curves.ks[0]:,} to {curves.ks[last]:,}" if last else f"{curves.ks[0]:,}"
+    if curves.state == "equal":
+        return f"The two curves are equal at every k compared ({within})."
+    if curves.state == "undecided":
+        return f"The two curves cannot be told apart at any k compared ({within})."
+    first, *later = curves.leads
+    if not later:
+        tied = any(e.value == 0 for e in curves.difference)
+        return f"The {first.leader} leads at every k compared ({within}){' but for ties' if tied else ''}."
+    spans = [f"The {_leader(first)} leads up to k = {_crossing(later[0])}"]
+    spans += [f"the {_leader(one)} from there to {_crossing(other)}" for one, other in pairwise(later)]
+    return f"{', '.join(spans)}, the {_leader(later[-1])} from there to {curves.ks[last]:,}."
+
+
+def _leader(lead: Lead) -> str:
+    return lead.leader if lead.beyond_noise else f"{lead.leader} (within noise)"
+
+
+def _crossing(lead: Lead) -> str:
+    return estimate(lead.since, number)
+
+
+def crossing_cell(curves: Curves) -> str:
+    """The k at which the lead changes hands; or who leads throughout; a dash if the curves cannot be told apart."""
+    if curves.state == "crosses":
+        return ", ".join(number(lead.since.value) for lead in curves.leads[1:])
+    return {"base_ahead": "base ahead", "policy_ahead": "policy ahead"}.get(curves.state, DASH)
 
 
 def last_common(curves: Curves) -> int:
@@ -196,10 +219,11 @@ def _series(comparison: Comparison) -> list[Table]:
             step = DASH if result.side.step is None else f"{result.side.step:,}"
             lead = (one_line(result.side.label, 40), step, _k(scope))
             passes = _passes(scope.curves, scope.curves.policy, k)
-            rows.append((*lead, *passes, *_level_cells(level)[2:], number(scope.curves.crossing.value)))
+            rows.append((*lead, *passes, *_level_cells(level)[2:], crossing_cell(scope.curves)))
         note = (
             "P preserved, E expanded, S shrunk, O out, at hits ≥ 1 in k samples; p(S), p(E): the probability of at "
-            "least as many if nothing had changed; crossing: the k from which the base is ahead."
+            "least as many if nothing had changed; crossing: the k at which the lead in pass@k changes hands, or who "
+            "is ahead beyond noise; a dash where the two cannot be told apart."
         )
         tables.append(Table(f"series-{name}", f"Series: {name}", header, tuple(rows), note))
     return tables
@@ -215,7 +239,7 @@ def _passk_table(scope: Scope, confidence: str) -> Table:
         (f"{k:,}", estimate(base), estimate(policy), estimate(difference))
         for k, base, policy, difference in zip(curves.ks, curves.base, curves.policy, curves.difference, strict=True)
     )
-    note = f"Unbiased; means over {scope.problems:,} problems with {confidence} intervals. {crossing_words(curves)}"
+    note = f"Unbiased; means over {scope.problems:,} problems with {confidence} intervals. {lead_words(curves)}"
     return Table("pass-at-k", "pass@k", ("k", "base", "policy", "base − policy"), rows, note)
 
 

@@ -1,33 +1,20 @@
-"""pass@k and its relatives at every budget from one pool, with intervals, paired differences and the crossing.
+"""pass@k and its relatives at every budget from one pool.
 
 pass@k is the unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, eq. 1): of n samples c are correct, and
 1 - C(n-c, k)/C(n, k) is the share of k-subsets that hold a correct one. The ratio is a running product over k, so all
 budgets 1..n of a problem cost n multiplications and lose no digits to logarithms. k > n is undefined: NaN.
-Intervals resample problems (see `offleash.eval.stats.intervals`). Asked for by verl#7240, limit-of-RLVR#10 and others.
+Two curves are compared in `offleash.eval.stats.curves`. Asked for by verl#7240, limit-of-RLVR#10 and others.
 """
-
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _BLOCK = 2_000_000  # products held in memory at once
-
-
-class CurveComparison(NamedTuple):
-    """Mean pass@k of base and policy, base minus policy, each one Estimate per k; and where the base overtakes."""
-
-    base: list[Estimate]
-    policy: list[Estimate]
-    difference: list[Estimate]
-    crossing: Estimate
 
 
 def powers_of_two(k: int) -> list[int]:
@@ -97,58 +84,6 @@ def majority_at_k(
     return float(np.mean((winners_ba & correct).sum(axis=1) / np.maximum(winners_b, 1)))
 
 
-def compare_curves(
-    base_pk: ArrayLike,
-    policy_pk: ArrayLike,
-    ks: Sequence[int],
-    *,
-    rng: np.random.Generator,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-) -> CurveComparison:
-    """Both curves, base minus policy and the crossing, from the same resampled problems."""
-    base, policy = np.asarray(base_pk, dtype=np.float64), np.asarray(policy_pk, dtype=np.float64)
-    if base.shape != policy.shape or base.ndim != 2 or base.shape[1] != len(ks):
-        raise ConfigError(f"two [problems, {len(ks)}] arrays over the same problems are needed, got "
-                          f"{base.shape} and {policy.shape}")  # fmt: skip
-    n, width = base.shape
-    corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64)
-    rows = np.vstack([np.hstack([base, policy]), np.repeat(corners, width, axis=1)])
-    means_bk = weighted_means(rows, np.r_[np.ones(n), np.full(4, 0.25)], resamples, rng)
-    base_b, policy_b = means_bk[:, :width], means_bk[:, width:]
-    base_mean, policy_mean = _means(base), _means(policy)
-    crossings = [crossing(one, other, ks) for one, other in zip(base_b, policy_b, strict=True)]
-    return CurveComparison(
-        base=_estimates(base_mean, base_b, n, confidence),
-        policy=_estimates(policy_mean, policy_b, n, confidence),
-        difference=_estimates(base_mean - policy_mean, base_b - policy_b, n, confidence),
-        crossing=interval(crossing(base_mean, policy_mean, ks), crossings, n, confidence),
-    )
-
-
-def crossing(base_k: ArrayLike, policy_k: ArrayLike, ks: Sequence[int]) -> float:
-    """The budget at which the base takes the lead that grows largest, interpolated linearly in ln k.
-
-    Where both curves come near 1 the lead is too small to change hands for a reason, so later changes do not count.
-    inf when the base is never ahead (not overtaken within `ks`); the first k when it leads from there on; NaN when the
-    curves never differ or no budget is defined for both. `ks` ascends; undefined budgets are skipped.
-    """
-    lead = np.asarray(base_k, dtype=np.float64) - np.asarray(policy_k, dtype=np.float64)
-    decided = np.flatnonzero(np.isfinite(lead) & (lead != 0))
-    if decided.size == 0:
-        return float("nan")
-    largest = decided[::-1][np.argmax(lead[decided][::-1])]
-    if lead[largest] < 0:
-        return float("inf")
-    behind = decided[(lead[decided] < 0) & (decided < largest)]
-    if behind.size == 0:
-        return float(ks[0])
-    before = behind[-1]
-    after = decided[decided > before][0]
-    share = lead[before] / (lead[before] - lead[after])
-    return float(np.exp(np.log(ks[before]) + share * np.log(ks[after] / ks[before])))
-
-
 def _check_pool(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> tuple[Ints, Ints, Ints]:
     correct, n = np.broadcast_arrays(*(np.atleast_1d(np.asarray(a)) for a in (correct_p, n_p)))
     correct_int, n_int, budget = (np.asarray(a).astype(np.int64) for a in (correct, n, np.atleast_1d(ks)))
@@ -157,11 +92,3 @@ def _check_pool(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> tuple[In
     if np.any(budget < 1):
         raise ConfigError(f"every k must be at least 1, got {budget.min()}")
     return correct_int, n_int, budget
-
-
-def _means(rows_pk: Floats) -> Floats:
-    return rows_pk.mean(axis=0) if len(rows_pk) else np.full(rows_pk.shape[1], np.nan)
-
-
-def _estimates(value_k: Floats, resampled_bk: Floats, n: int, confidence: float) -> list[Estimate]:
-    return [interval(float(value), resampled_bk[:, i], n, confidence) for i, value in enumerate(value_k)]

@@ -125,7 +125,7 @@ def test_support_equals_a_hand_count_at_both_thresholds(tmp_path: Path) -> None:
     expected = pass_at_k(base, np.full(7, 10), curves.ks).mean(axis=0)
     assert [e.value for e in curves.base] == pytest.approx(expected.tolist())
     assert curves.difference[0].value == pytest.approx((22 - 21) / 70)
-    assert curves.state == "base_ahead"
+    assert curves.state == "undecided"
 
 
 def test_samples_table_and_perplexity_equal_a_plain_loop(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_pool_against_itself_shows_no_change(tmp_path: Path) -> None:
     assert cells(scope.units.any_hit)[1:3] == (0, 0)
     assert scope.units.any_hit.shrunk.p == 1
     assert scope.curves.state == "equal"
-    assert math.isnan(scope.curves.crossing.value)
+    assert scope.curves.leads == ()
     assert all(row.difference.value == 0 for row in scope.rows.values() if row.difference.n)
     assert (result.lost.units, result.gained.units) == (0, 0)
 
@@ -315,7 +315,9 @@ def test_a_planted_loss_is_found(tmp_path: Path) -> None:
     result = one(compared(tmp_path / "b", tmp_path / "p"))
     assert result.overall.units.any_hit.shrunk.p < 1e-6
     assert result.overall.curves.state == "crosses"
-    assert 1 < result.overall.curves.crossing.value < 8
+    first, second = result.overall.curves.leads
+    assert (first.leader, second.leader) == ("policy", "base")
+    assert 1 < second.since.value < 8
     assert result.sensitivity[0].observed == dynamics([8] * 30 + [0] * 10, [20] * 20 + [0] * 20)
     assert [row.eps for row in result.sensitivity] == [2.0**-j for j in range(6, 0, -1)]
     assert result.sensitivity[-1].observed.preserved == 0
@@ -352,7 +354,7 @@ def test_unequal_budgets_compare_the_first_draws_and_use_all_for_pass_at_k(tmp_p
     hits = Pool.open(tmp_path / ("b" if longer == "base" else "p")).hits()
     assert [e.value for e in long] == pytest.approx(pass_at_k(hits.correct_p, hits.n_p, scope.curves.ks).mean(axis=0))
     assert math.isnan(other[-1].value)
-    assert math.isfinite(scope.curves.crossing.value) or scope.curves.state in ("not_overtaken", "equal")
+    assert scope.curves.leads == short.curves.leads or all(lead.since.value <= 8 for lead in scope.curves.leads)
 
 
 def test_k_asks_for_the_first_draws_only(tmp_path: Path) -> None:

@@ -13,13 +13,15 @@ from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.report import figure_style
 from offleash.eval.report.figure_style import BASE, POLICY, image, inline_svg
 from offleash.eval.report.figures import passk_figure, sensitivity_figures, series_figures, support_figure
+from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.intervals import Estimate
 
 HOSTILE = '_$x_{1$ <b>&amp;" 漢 \x1b[0m\u202e</text><script>alert(1)</script>'
 
 
 def with_crossing(result: PolicyResult, crossing: Estimate) -> PolicyResult:
-    curves = replace(result.overall.curves, crossing=crossing)
+    leads = (Lead("policy", Estimate(1.0, math.nan, math.nan, 4), True), Lead("base", crossing, True))
+    curves = replace(result.overall.curves, leads=leads)
     return replace(result, overall=replace(result.overall, curves=curves))
 
 

@@ -140,7 +140,7 @@ SUPPORT = {*CELLS, *METRICS, "detection_limit"} | {
 }
 SCOPE = {
     "problems", "one_unit", "k_min", "k_max", "rows_k", "unit", "problem",
-    "pass_at_k", "crossing", "crossing_state", "samples", "perplexity",
+    "pass_at_k", "curves_state", "leads", "samples", "perplexity",
 }  # fmt: skip
 EXAMPLE = {
     "task", "problem_id", "answer", "base_hits", "base_n", "policy_hits", "policy_n",
@@ -151,7 +151,7 @@ EXAMPLE = {
 def test_json_has_the_keys_that_are_promised(series: Comparison) -> None:
     record = json.loads(json_report(series))
     assert record.keys() == {"format", "confidence", "warnings", "notes", "base", "policies"}
-    assert record["format"] == 2
+    assert record["format"] == 3
     for result in record["policies"]:
         assert result.keys() == {"side", "overall", "tasks", "domains", "sensitivity", "lost", "gained"}
         assert result["side"].keys() == record["base"].keys() >= {"label", "model", "step", "draws", "tasks"}
@@ -195,8 +195,8 @@ def test_what_is_undefined_is_null_and_every_format_survives_it(
     record = json.loads(json_report(comparison))
     scope = record["policies"][0]["overall"]
     assert scope["problem"]["hits1"]["srr"] == {"value": None, "low": None, "high": None, "n": 2}
-    assert scope["crossing"]["value"] is None
-    assert scope["crossing_state"] == "equal"
+    assert scope["leads"] == []
+    assert scope["curves_state"] == "equal"
     assert all(map(math.isfinite, find_numbers(record)))
     for write in FORMATS.values():
         assert "nan" not in re.sub(r"domi?nant|finance|nan[a-z]", "", write(comparison, ())).lower()
