@@ -14,7 +14,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.tasks.answer_task import Answered, AnswerTask
 from offleash.eval.verify.extract import MATH_STEPS, Found, Step, extract, final_phrase, last_number
-from offleash.eval.verify.math_answers.answers import answer_class, compare
+from offleash.eval.verify.math_answers.answers import answer_class, compare, is_near
 from offleash.eval.verify.math_answers.mathematics import MathVerifier
 from offleash.eval.verify.math_answers.normalize import normalize, unwrap_text
 from offleash.eval.verify.math_answers.shapes import understand
@@ -22,7 +22,7 @@ from offleash.eval.verify.math_answers.shapes import understand
 NUMBER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("last_number", last_number))
 LETTERS = "ABCDEFGHIJ"
 MAX_ROUNDED = 10**100  # a larger value is no measurement, and is judged as it is written
-VERDICTS, VALUES = "1", "1"  # bump with every change that could change a verdict
+VERDICTS, VALUES = "2", "2"  # bump with every change that could change a verdict
 
 
 class MathAnswers(AnswerTask):
@@ -55,7 +55,7 @@ class MathAnswers(AnswerTask):
         judged = self.verifier.judge([problem.gold for problem, _ in answered], [answer for _, answer in answered])
         return [
             Verdict(answer_class(problem.gold), True, "ok")
-            if not one.correct and self._is_near(problem.gold, answer)
+            if self.tolerance and not one.correct and is_near(problem.gold, answer, self.tolerance)
             else Verdict(one.answer, one.correct, one.status, message=one.message)
             for (problem, answer), one in zip(answered, judged, strict=True)
         ]
@@ -74,10 +74,6 @@ class MathAnswers(AnswerTask):
     def gold_completion(self, problem: Problem) -> str:
         return f"\\boxed{{{problem.gold}}}"
 
-    def _is_near(self, gold: str, answer: str) -> bool:
-        wanted, given = (value_of(gold), value_of(answer)) if self.tolerance else (None, None)
-        return wanted is not None and given is not None and abs(given - wanted) <= self.tolerance * abs(wanted)
-
 
 def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -94,11 +90,11 @@ def canonical(problem: Problem, found: Found) -> Found:
     if "choices" in problem.meta:
         letter = letter_of(found.answer, problem.meta["choices"])
         return found if letter is None else Found(letter, found.extracted_by)
-    places = problem.meta.get("precision")
-    value = value_of(found.answer) if places is not None else None
+    places, answer = problem.meta.get("precision"), understand(found.answer)
+    value = answer.reading.value if places is not None and answer.reading is not None and not answer.base else None
     if value is None or abs(value) > MAX_ROUNDED:
         return found
-    return Found(decimal(value, int(places or 0)), found.extracted_by)
+    return Found(decimal(value, int(places or 0)) + ("%" if answer.percent else ""), found.extracted_by)
 
 
 def letter_of(answer: str, choices: Sequence[str]) -> str | None:
@@ -109,12 +105,6 @@ def letter_of(answer: str, choices: Sequence[str]) -> str | None:
     same = [index for index, choice in enumerate(choices) if unwrap_text(normalize(choice)) == text]
     same = same or [index for index, choice in enumerate(choices) if compare(choice, answer)]
     return LETTERS[same[0]] if len(same) == 1 and same[0] < len(LETTERS) else None
-
-
-def value_of(text: str) -> Fraction | None:
-    """The real number in a text, without units and names; None if it is not a number."""
-    reading = understand(text).reading
-    return None if reading is None else reading.value
 
 
 def decimal(value: Fraction, places: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from offleash.eval.verify.math_answers.expressions import Reading, number, possible_readings, read_equation
-from offleash.eval.verify.math_answers.normalize import MAX_ANSWER_CHARS, UNITS, normalize, unwrap_text
+from offleash.eval.verify.math_answers.normalize import MAX_ANSWER_CHARS, is_known_unit, normalize, split_unit, unwrap_text
 from offleash.eval.verify.math_answers.shapes import INFINITY, SYMBOL, Answer, understand
 
 SHOWN = {"tuple": "({})", "closed": "[{}]", "left": "[{})", "right": "({}]", "set": "{{{}}}", "bare": "{{{}}}"}
@@ -107,9 +107,36 @@ def compare(gold: str, answer: str) -> bool | None:
         return chosen == letter
     golden, given = understand(gold), understand(answer)
     verdict = agree(golden, given)
+    if verdict is not True and (_is_decimal_comma(golden, given) or _is_decimal_comma(given, golden)):
+        return True
     if verdict is None and is_clear(golden) and len(PROSE.findall(given.text)) >= MANY_WORDS:
         return False  # a sentence, where a value was asked for
     return verdict
+
+
+def is_near(gold: str, answer: str, tolerance: Fraction) -> bool:
+    """Whether a number is that close to the gold, relative to it, in the same unit and base; 50.1% is near 50 and 0.5."""
+    golden, given = understand(gold), understand(answer)
+    wanted, value = (one.reading.value if one.reading is not None else None for one in (golden, given))
+    if wanted is None or value is None or not _labels_agree(golden, given):
+        return False
+    scaled = value / (100 if given.percent else 1), wanted / (100 if golden.percent else 1)
+    sign_left_out = golden.percent != given.percent and (golden.percent or abs(wanted) > 1)
+    pairs = [scaled, (value, wanted)] if sign_left_out else [scaled]
+    return any(abs(one - other) <= tolerance * abs(other) for one, other in pairs)
+
+
+DECIMAL_COMMA = re.compile(r"[+-]?\d{1,20},\d{1,20}")
+
+
+def _is_decimal_comma(one: Answer, other: Answer) -> bool:
+    """Whether one side is 3,5 where the other, a decimal fraction, is 3.5."""
+    value, unit = split_unit(one.text) if one.kind == "bare" and other.kind == "leaf" else ("", "")
+    reading = other.reading
+    if not DECIMAL_COMMA.fullmatch(value) or reading is None or reading.exact is None or not reading.decimal:
+        return False
+    plain = not (other.percent or other.base or one.name or other.name or _units_conflict(unit, other.unit))
+    return plain and reading.exact.denominator > 1 and reading.exact == Fraction(value.replace(",", "."))
 
 
 CHOICE = re.compile(r"\(?([A-J])\)?")
@@ -144,26 +171,28 @@ def agree(gold: Answer, answer: Answer) -> bool | None:
 
 
 def _details_agree(gold: Answer, answer: Answer) -> bool:
+    return _labels_agree(gold, answer) and _percent_agrees(gold, answer)
+
+
+def _labels_agree(gold: Answer, answer: Answer) -> bool:
+    """Name, base and unit; what is left out conflicts with nothing, except that a number without a base is decimal."""
     if _names_conflict(gold.name, answer.name):
         return False
-    if gold.base and answer.base and gold.base != answer.base:
+    if answer.base and answer.base != (gold.base or "10"):
         return False
-    return not _units_conflict(gold.unit, answer.unit) and _percent_agrees(gold, answer)
-
-
-KNOWN_UNITS = {name for unit in UNITS.values() for name in (unit, f"{unit}^2", f"{unit}^3")}
+    return not _units_conflict(gold.unit, answer.unit)
 
 
 def _units_conflict(gold: str, answer: str) -> bool:
     """Two known units that differ; a missing unit, or a word that is not a unit, conflicts with nothing."""
-    return gold != answer and gold in KNOWN_UNITS and answer in KNOWN_UNITS
+    return gold != answer and is_known_unit(gold) and is_known_unit(answer)
 
 
 def _percent_agrees(gold: Answer, answer: Answer) -> bool:
-    """The same digits, one with a percent sign: fine unless the gold is a plain number below 1."""
+    """The same digits, one with a percent sign: fine unless the gold is a plain number up to 1."""
     if gold.percent == answer.percent or gold.percent:
         return True
-    return gold.reading is None or gold.reading.exact is None or abs(gold.reading.exact) >= 1
+    return gold.reading is None or gold.reading.exact is None or abs(gold.reading.exact) > 1
 
 
 def _leaves_agree(gold: Answer, answer: Answer) -> bool | None:
@@ -206,10 +235,16 @@ def _values_agree(gold: Reading, answer: Reading) -> bool | None:
         return True
     if gold.symbols or answer.symbols:
         same_where_positive = gold.symbols == answer.symbols and gold.positive == answer.positive
-        return None if same_where_positive else False
+        return None if same_where_positive and not _differ_elsewhere(gold, answer) else False
     if gold.value is not None and answer.value is not None:
         return (gold.decimal or answer.decimal) and rounds_alike(gold.value, answer.value)
     return False
+
+
+def _differ_elsewhere(gold: Reading, answer: Reading) -> bool:
+    """Whether two formulas have different real values where some variable is negative, as x and |x| do."""
+    pairs = zip(gold.elsewhere, answer.elsewhere, strict=True)
+    return any(g != a and not any(one.endswith(("i", "undefined")) for one in (g, a)) for g, a in pairs)
 
 
 def rounds_alike(gold: Fraction, answer: Fraction) -> bool:
@@ -238,6 +273,8 @@ def _names_conflict(gold: str, answer: str) -> bool:
 
 def _structures_agree(gold: Answer, answer: Answer) -> bool | None:
     kinds = {gold.kind, answer.kind}
+    if kinds <= {"set", "bare", "tuple"} and _each_named(gold) != _each_named(answer):
+        return _same_by_name(gold, answer)
     if kinds <= {"set", "bare"} and answer.kind != "tuple":
         return _same_members(gold.items, answer.items)
     if gold.kind == answer.kind == "union":
@@ -247,6 +284,27 @@ def _structures_agree(gold: Answer, answer: Answer) -> bool | None:
     if "union" in kinds:  # unions of numeric intervals were merged: a remaining union is not a single interval
         return False if _is_numeric(gold) and _is_numeric(answer) else None
     return None if "matrix" in kinds else False
+
+
+ROOT = re.compile(r"[A-Za-z]_\{?\d{1,3}\}?")
+
+
+def _each_named(answer: Answer) -> bool:
+    """Whether it gives each of several unknowns its value: x = 2, y = 3. x_1 = 2, x_2 = 3 are the roots of one."""
+    names = {item.name for item in answer.items}
+    roots = all(ROOT.fullmatch(name) for name in names) and len({name[0] for name in names}) == 1
+    return all(names) and len(names) == len(answer.items) > 1 and not roots
+
+
+def _same_by_name(gold: Answer, answer: Answer) -> bool | None:
+    """Named values against bare ones: in the order given, or in that of the names."""
+    if any(item.name for item in (gold if _each_named(answer) else answer).items):
+        return False
+    verdicts = {
+        _same_in_order(in_order(gold.items), in_order(answer.items))
+        for in_order in (tuple, lambda items: tuple(sorted(items, key=lambda item: item.name)))
+    }
+    return True if True in verdicts else None if None in verdicts else False
 
 
 def _is_numeric(answer: Answer) -> bool:

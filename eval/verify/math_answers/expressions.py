@@ -35,7 +35,7 @@ class Reading:
     variable.
 
     `value` is the real value without variables, `decimal` whether it was written as a decimal fraction (and so may be
-    rounded), `positive` the key where every variable is positive.
+    rounded), `positive` the key where every variable is positive, `elsewhere` the values where some are negative.
     """
 
     key: str
@@ -44,6 +44,7 @@ class Reading:
     value: Fraction | None
     decimal: bool
     positive: str
+    elsewhere: tuple[str, ...] = ()
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -107,18 +108,29 @@ def number(value: Fraction, decimal: bool) -> Reading:
 
 def _function(node: Node, symbols: tuple[str, ...]) -> Reading:
     values = [evaluate(node, point(symbols, index)) for index in range(POINTS - 1)]
-    shown = [*map(show, values), _shown_where_negative(node, symbols)]
-    if len(set(shown)) == 1:  # x - x + 2
+    shown = [show(value) for value in values]
+    elsewhere = tuple(_shown_at(node, one) for one in signed_points(symbols))
+    if len({*shown, *elsewhere}) == 1:  # x - x + 2
         return _of_value(values[0], False)
-    key = node[1] if node[0] == "var" else f"f({' '.join(symbols)})#{digest('|'.join(shown))}"
-    return Reading(key, symbols, None, None, False, digest("|".join(shown[:-1])))
+    key = node[1] if node[0] == "var" else f"f({' '.join(symbols)})#{digest('|'.join([*shown, *elsewhere]))}"
+    return Reading(key, symbols, None, None, False, digest("|".join(shown)), elsewhere)
 
 
-def _shown_where_negative(node: Node, symbols: tuple[str, ...]) -> str:
-    """The value at the negative point, where x^y need not have one."""
+def signed_points(symbols: tuple[str, ...]) -> list[dict[str, Fraction]]:
+    """Every variable negative, then patterns of signs in which any two variables differ once: xy is not |xy|."""
+    negative = point(symbols, POINTS - 1)
+    patterns = range((len(symbols) - 1).bit_length())
+    return [negative] + [
+        {name: -value if place >> bit & 1 else value for place, (name, value) in enumerate(negative.items())}
+        for bit in patterns
+    ]
+
+
+def _shown_at(node: Node, values: dict[str, Fraction]) -> str:
+    """The value where variables are negative: x^y need not have one."""
     try:
-        return show(evaluate(node, point(symbols, POINTS - 1)))
-    except Unreadable:
+        return show(evaluate(node, values))
+    except (Unreadable, ZeroDivisionError):
         return "undefined"
 
 

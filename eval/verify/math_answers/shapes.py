@@ -54,13 +54,14 @@ def parse(text: str, depth: int) -> Answer:
     if depth > MAX_NESTING:
         return Answer("leaf", text, too_large=True)
     text = text.strip()
-    for reader in (_canonical, _words, _union, _membership, _relation, _sequence, _bracketed, _matrix, _equation):
+    for reader in READERS:
         if (found := reader(text, depth)) is not None:
             return found
     return _leaf(text)
 
 
 def _canonical(text: str, depth: int) -> Answer | None:
+    """A class is our notation, not an answer."""
     return Answer("leaf", text) if CANONICAL.fullmatch(text) else None
 
 
@@ -139,22 +140,42 @@ def _end_value(item: Answer) -> Fraction | float | None:
     return item.reading.value if item.reading is not None else None
 
 
+BUILDER = re.compile(
+    r"(?P<name>[A-Za-z])(?: ?\\in ?(?:\\mathbb ?(?:R|\{ ?R ?\})|R))? ?(?:\\mid(?![a-zA-Z])|\\vert(?![a-zA-Z])|[|:]) ?"
+)
+
+
+def _builder(text: str, depth: int) -> Answer | None:
+    """`\\{x \\mid x > 3\\}` is the interval, if its condition is one on the variable alone."""
+    opening, _, inner = _outer_brackets(text)
+    match = BUILDER.match(inner.strip()) if opening == "{" else None
+    if match is None:
+        return None
+    condition = inner.strip()[match.end() :]
+    found = parse(condition, depth + 1)
+    return found if found.kind in INTERVALS and match["name"] in condition else Answer("relation", text)
+
+
 def _membership(text: str, depth: int) -> Answer | None:
     """`x \\in [1, 2]` is the interval."""
     match = re.match(r"(?:[A-Za-z]|\\(?:theta|alpha|lambda))\s*\\in(?![a-zA-Z])\s*", text)
     return parse(text[match.end() :], depth + 1) if match else None
 
 
-RELATION = re.compile(r"\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|<=|>=|<|>")
+RELATION = re.compile(r"\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|\\ne(?![a-zA-Z])|<=|>=|<|>")
 SYMBOL = re.compile(r"[A-Za-z](?:_\w|_\{\w+\})?|\\(?:theta|alpha|beta|lambda|mu)")
 
 
 def _relation(text: str, depth: int) -> Answer | None:
-    """`1 \\le x < 2` is the interval [1, 2); an inequality of another form stays a relation."""
+    """`1 \\le x < 2` is the interval [1, 2), `x \\ne 2` all but a point; any other inequality stays a relation."""
     signs = [{"\\le": "<=", "\\ge": ">="}.get(sign, sign) for sign in RELATION.findall(text)]
     if not signs or "," in text:
         return None
     sides = [side.strip() for side in RELATION.split(text)]
+    if signs == ["\\ne"] and SYMBOL.fullmatch(sides[0]) and sides[1]:
+        hole = parse(sides[1], depth + 1)
+        ends = Answer("leaf", "-\\infty"), Answer("leaf", "\\infty")
+        return Answer("union", text, (_make("tuple", (ends[0], hole)), _make("tuple", (hole, ends[1]))))
     if all(sides) and len(signs) <= 2 and (interval := _interval(sides, signs, depth)) is not None:
         return interval
     return Answer("relation", text)
@@ -163,7 +184,7 @@ def _relation(text: str, depth: int) -> Answer | None:
 def _interval(sides: list[str], signs: list[str], depth: int) -> Answer | None:
     if all(sign[0] == ">" for sign in signs):
         sides, signs = sides[::-1], [sign.replace(">", "<") for sign in signs[::-1]]
-    if any(sign[0] == ">" for sign in signs):
+    if any(sign[0] != "<" for sign in signs):
         return None
     if len(signs) == 1:
         if SYMBOL.fullmatch(sides[0]) and not SYMBOL.fullmatch(sides[1]):
@@ -184,8 +205,9 @@ def _make(kind: Kind, items: tuple[Answer, ...], text: str = "") -> Answer:
 
 def _sequence(text: str, depth: int) -> Answer | None:
     """`1, -2` or `1 and -2`: a list without brackets, whose order does not matter."""
-    parts = split_top(text, (",", ";", "\\text{and}", "\\text{ and }", " and ", "\\text{or}", "\\text{ or }", " or "))
-    parts = [part for part in parts if part]
+    if (groups := _named_groups(text)) is not None:
+        return _make("bare", tuple(_make("tuple", tuple(parse(part, depth + 2) for part in group)) for group in groups))
+    parts = [part for part in split_top(text, (",", *GROUP_SEPARATORS)) if part]
     if len(parts) < 2 or len(parts) > MAX_ITEMS:
         return None
     name, first = _split_name(parts[0])
@@ -194,6 +216,17 @@ def _sequence(text: str, depth: int) -> Answer | None:
     else:
         name = ""
     return Answer("bare", text, tuple(item for part in parts for item in _flat(parse(part, depth + 1))), name=name)
+
+
+GROUP_SEPARATORS = (";", "\\text{and}", "\\text{ and }", " and ", "\\text{or}", "\\text{ or }", " or ")
+
+
+def _named_groups(text: str) -> list[list[str]] | None:
+    """`p = 5, q = 2; p = 7, q = 2` is a list of two pairs; None if the text is no list of such groups."""
+    groups = [[part for part in split_top(group, (",",)) if part] for group in split_top(text, GROUP_SEPARATORS)]
+    names = [[_split_name(part)[0] for part in group] for group in groups]
+    alike = len(groups) > 1 and len(names[0]) > 1 and all(names[0]) and all(one == names[0] for one in names)
+    return groups if alike and len(set(names[0])) == len(names[0]) and len(groups) <= MAX_ITEMS else None
 
 
 def _flat(item: Answer) -> tuple[Answer, ...]:
@@ -206,6 +239,8 @@ def _bracketed(text: str, depth: int) -> Answer | None:
     opening, closing, inner = _outer_brackets(text)
     if not opening:
         return None
+    if closing == "}":  # braces without a backslash are not shown: {1, 2} is a list
+        return parse(inner, depth + 1) if inner.strip() else Answer("leaf", "\\emptyset")
     parts = [part for part in split_top(inner, (",", ";")) if part]
     if opening == "{" and not parts:
         return Answer("leaf", "\\emptyset")
@@ -262,7 +297,7 @@ def split_top(text: str, separators: Sequence[str]) -> list[str]:
     return parts
 
 
-MATRIX = re.compile(r"\\begin\{([pbBvV]?matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1\}", re.DOTALL)
+MATRIX = re.compile(r"\\begin\{([pbB]?matrix|smallmatrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1\}", re.DOTALL)
 
 
 def _matrix(text: str, depth: int) -> Answer | None:
@@ -277,7 +312,9 @@ def _matrix(text: str, depth: int) -> Answer | None:
 
 
 NAME = re.compile(
-    r"(?:\([A-Za-z](?:,\s*[A-Za-z])+\)|[A-Za-z](?:_\w|_\{\w+\})?(?:\([^()=]{1,20}\))?|\\(?:theta|alpha|beta|lambda|mu)|\\text\s*\{[^{}]*\}|[A-Z]{2,3})'?"
+    r"(?:\([A-Za-z](?:, ?[A-Za-z]){1,9}\)|[A-Za-z](?:_\w|_\{\w{1,9}\})?(?:\([^()=]{1,20}\))?|\\(?:theta|alpha|beta|lambda|mu)"
+    r"|\\text ?\{[^{}]*\}|(?:\\angle |\\triangle )?[A-Z]{2,4}|\|[A-Z]{2}\||\\overline ?\{[A-Z]{2}\}"
+    r"|\\frac ?\{[A-Z]{2}\} ?\{[A-Z]{2}\}|[A-Z]{2} ?[/:] ?[A-Z]{2})'?"
 )
 
 
@@ -291,7 +328,9 @@ def _split_name(text: str) -> tuple[str, str]:
 
 def _equation(text: str, depth: int) -> Answer | None:
     """`x = 5` names a value; `3x - y = 4` is an equation; a chain a = b = c ends in its value."""
-    parts = [part.strip() for part in split_top(text, ("=",))]
+    parts = [part.strip() for part in split_top(text.removeprefix("="), ("=",))]
+    if len(parts) == 1 and text.startswith("="):  # = 5
+        return parse(parts[0], depth + 1)
     if len(parts) < 2 or not all(parts):
         return None
     name = re.sub(r"\s", "", parts[0]) if NAME.fullmatch(parts[0]) else ""
@@ -307,12 +346,34 @@ def _is_constant(text: str) -> bool:
     return isinstance(reading, Reading) and not reading.symbols
 
 
+def _approximation(text: str, depth: int) -> Answer | None:
+    """`\\frac{1}{3} \\approx 0.33` is its left side, if the right one is near; `x \\approx 0.33` names a value."""
+    parts = split_top(text, ("\\approx",))
+    if len(parts) != 2:
+        return None
+    if NAME.fullmatch(parts[0]):
+        return replace(parse(parts[1], depth + 1), name=re.sub(r"\s", "", parts[0]))
+    exact, rounded = (parse(part, depth + 1) for part in parts)
+    if exact.reading is None or rounded.reading is None:
+        return None
+    left, right = exact.reading.value, rounded.reading.value
+    near = left is not None and right is not None and abs(left - right) <= NEAR * abs(left)
+    return exact if near else Answer("leaf", text)
+
+
+NEAR = Fraction(1, 100)
+READERS = (
+    _canonical, _words, _builder, _union, _membership, _relation, _sequence, _bracketed, _matrix, _equation,
+    _approximation,
+)  # fmt: skip
+INTERVALS = ("union", *BRACKETS.values())
 INFINITY = re.compile(r"([+-]?)\s*(?:\\infty|infinity|inf|oo)")
 BASE = re.compile(r"([0-9A-Za-z]+)\s*_\s*\{?\s*(?:\\text\s*\{\s*)?(\d+|[a-z]+)\s*\}?\}?")
 SCIENTIFIC = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*[eE]\s*([+-]?\d{1,3})")
 MIXED = re.compile(r"([+-]?)(\d{1,15})\s+(\d{1,15})\s*/\s*(\d{1,15})")
 REPEATING = re.compile(r"([+-]?)(\d{0,15})\.(\d{0,15})\\overline\s*\{(\d{1,15})\}")
 PLAIN = re.compile(r"[+-]?(?:\d{1,300}(?:\.\d{0,300})?|\.\d{1,300})")
+PERCENT = ("percent", "percentage", "pct")
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])|\+/-")
 
 
@@ -325,12 +386,12 @@ def _leaf(text: str) -> Answer:
         reading = number(Fraction(match[1]), False) if match[1].isdigit() else None
         return Answer("leaf", match[1], base=match[2], reading=reading)
     value, unit = split_unit(text)
-    percent = value.endswith("%") or unit == "percent"
+    percent = value.endswith("%") or unit in PERCENT
     value = value.rstrip("% ") if percent else value
     value = unwrap_text(value) if "\\text" in value else value
     found = _quick(value) or read(value)
     if isinstance(found, Reading):
-        return Answer("leaf", value, unit="" if unit == "percent" else unit, percent=percent, reading=found)
+        return Answer("leaf", value, unit="" if percent else unit, percent=percent, reading=found)
     return Answer("leaf", text, too_large=found == "too large")
 
 

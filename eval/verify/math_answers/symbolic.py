@@ -1,18 +1,21 @@
 """Computer algebra of last resort: math-verify, as a job for a killable worker.
 
-Imported only inside workers. Its timeouts (signals) are off: the worker's deadline is the only clock. One guard is
-added to its verdict: two numbers that it calls equal must agree to five digits (it compares after rounding to six
-decimal places, so 1/2004! equals 1/2006!).
+Imported only inside workers. Its timeouts (signals) are off: the worker's deadline is the only clock. Two guards are
+added. It sees only what it can read whole: its search for any number in a text would find 5 in `3 \\implies 5`, and
+it reads `5 5` as 10, `5'` as 5 and `5 \\approx 6` as 5. And two numbers that it calls equal must agree to five digits
+(it compares after rounding to six decimal places, so 1/2004! equals 1/2006!).
 """
 
 import functools
 import logging
+import re
 from typing import Any
 
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+from math_verify import LatexExtractionConfig, parse, verify
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 RELATIVE = 2e-5
+MISREAD = re.compile(r"(?:^|[^\d.^_])[\d.]+\s+\d|'|\\(?:boxed|fbox|approx)")
 
 
 def judge(job: dict[str, str]) -> dict[str, bool]:
@@ -25,7 +28,9 @@ def judge(job: dict[str, str]) -> dict[str, bool]:
 @functools.lru_cache(maxsize=256)
 def read(text: str) -> tuple[Any, ...]:
     """The sympy objects math-verify sees in one answer; empty if it sees none."""
-    targets = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+    if MISREAD.search(text):
+        return ()
+    targets = [LatexExtractionConfig(boxed_match_priority=0)]
     found = parse(f"\\boxed{{{text}}}", targets, fallback_mode="no_fallback", parsing_timeout=None)
     return tuple(item for item in found if not isinstance(item, str))
 
