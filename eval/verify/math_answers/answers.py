@@ -12,7 +12,13 @@ from dataclasses import replace
 from fractions import Fraction
 
 from offleash.eval.verify.math_answers.expressions import Reading, number, possible_readings, read_equation
-from offleash.eval.verify.math_answers.normalize import MAX_ANSWER_CHARS, is_known_unit, normalize, split_unit, unwrap_text
+from offleash.eval.verify.math_answers.normalize import (
+    MAX_ANSWER_CHARS,
+    is_known_unit,
+    normalize,
+    split_unit,
+    unwrap_text,
+)
 from offleash.eval.verify.math_answers.shapes import INFINITY, SYMBOL, Answer, understand
 
 SHOWN = {"tuple": "({})", "closed": "[{}]", "left": "[{})", "right": "({}]", "set": "{{{}}}", "bare": "{{{}}}"}
@@ -115,7 +121,7 @@ def compare(gold: str, answer: str) -> bool | None:
 
 
 def is_near(gold: str, answer: str, tolerance: Fraction) -> bool:
-    """Whether a number is that close to the gold, relative to it, in the same unit and base; 50.1% is near 50 and 0.5."""
+    """Whether a number is that close to the gold, relative to it, in its unit and base; 50.1% is near 50 and 0.5."""
     golden, given = understand(gold), understand(answer)
     wanted, value = (one.reading.value if one.reading is not None else None for one in (golden, given))
     if wanted is None or value is None or not _labels_agree(golden, given):

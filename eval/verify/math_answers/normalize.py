@@ -179,9 +179,9 @@ def _cut_tail(text: str) -> tuple[str, str]:
     at = text.find("\\text")
     if at > 0 and UNIT_CHAIN.fullmatch(text, at):
         return text[:at].rstrip(), text[at:]
-    if text.endswith(")") and UNIT_WORDS.fullmatch(" " + text[text.rfind("(") + 1 : -1]):  # 51 (trucks)
-        value = text[: text.rfind("(")]
-        return (value.rstrip(), text[len(value) + 1 : -1]) if value.endswith(" ") and value[-2:-1].isdigit() else ("", "")
+    value, _, words = text.removesuffix(")").rpartition("(")  # 51 (trucks)
+    if text.endswith(")") and value[-1:] == " " and value[-2:-1].isdigit() and UNIT_WORDS.fullmatch(" " + words):
+        return value.rstrip(), words
     end = max(text.rfind(character) for character in ")}0123456789")
     if re.fullmatch(r"[^A-Za-z]{0,3}", text[end + 1 :]):  # that was the unit's power
         end = max(text.rfind(character, 0, text.rfind("^") + 1) for character in ")}0123456789")

@@ -312,8 +312,9 @@ def _matrix(text: str, depth: int) -> Answer | None:
 
 
 NAME = re.compile(
-    r"(?:\([A-Za-z](?:, ?[A-Za-z]){1,9}\)|[A-Za-z](?:_\w|_\{\w{1,9}\})?(?:\([^()=]{1,20}\))?|\\(?:theta|alpha|beta|lambda|mu)"
-    r"|\\text ?\{[^{}]*\}|(?:\\angle |\\triangle )?[A-Z]{2,4}|\|[A-Z]{2}\||\\overline ?\{[A-Z]{2}\}"
+    r"(?:\([A-Za-z](?:, ?[A-Za-z]){1,9}\)|[A-Za-z](?:_\w|_\{\w{1,9}\})?(?:\([^()=]{1,20}\))?"
+    r"|\\(?:theta|alpha|beta|lambda|mu)|\\text ?\{[^{}]*\}|(?:\\angle |\\triangle )?[A-Z]{2,4}"
+    r"|\|[A-Z]{2}\||\\overline ?\{[A-Z]{2}\}"
     r"|\\frac ?\{[A-Z]{2}\} ?\{[A-Z]{2}\}|[A-Z]{2} ?[/:] ?[A-Z]{2})'?"
 )
 

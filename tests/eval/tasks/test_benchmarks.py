@@ -8,6 +8,7 @@ import threading
 import warnings
 import zlib
 from collections.abc import Iterator
+from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from offleash.eval.problem import Problem
 from offleash.eval.tasks import TASKS, code_tasks, load_task
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.code_tasks import decode_cases, program_in
-from offleash.eval.tasks.math_tasks import decimal, value_of
+from offleash.eval.tasks.math_tasks import decimal
 from offleash.eval.tasks.text_tasks import JudgedAnswers
 from offleash.eval.verify.health import bad_golds
 from offleash.eval.verify.judge import Judge
@@ -525,9 +526,9 @@ def test_programs_that_loop_or_exit_are_wrong_and_judged_once(tmp_path: Path) ->
 
 
 def test_rounding_and_tolerance_are_exact() -> None:
-    assert [decimal(value_of(text), 1) for text in ("1.25", "-0.04", "3", "12.349")] == ["1.2", "0.0", "3.0", "12.3"]  # type: ignore[arg-type]
-    assert decimal(value_of("2.5"), 0) == "2"  # type: ignore[arg-type]
-    assert value_of("no number") is None
+    values = [Fraction(text) for text in ("1.25", "-0.04", "3", "12.349")]
+    assert [decimal(value, 1) for value in values] == ["1.2", "0.0", "3.0", "12.3"]
+    assert decimal(Fraction("2.5"), 0) == "2"
 
 
 def test_unknown_arguments_are_refused_by_name(tmp_path: Path) -> None:

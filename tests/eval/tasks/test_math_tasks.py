@@ -65,3 +65,42 @@ def test_prose_is_read_only_when_asked(task: MathAnswers) -> None:
 def test_duplicated_ids_are_named() -> None:
     with pytest.raises(ConfigError, match="'a'"):
         MathAnswers("bad", [PROBLEMS[1], PROBLEMS[0], PROBLEMS[0]])
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"),
+    [
+        ("0.5", "0.51", True),
+        ("0.5", "0.5\\%", False),
+        ("0.5", "50.1\\%", True),
+        ("50", "50.1\\%", True),
+        ("50\\%", "50.1", True),
+        ("10\\text{ cm}", "10.1", True),
+        ("10\\text{ cm}", "10.1\\text{ m}", False),
+        ("101", "102_8", False),
+        ("x = 3", "y = 3.01", False),
+    ],
+)
+def test_near_is_in_the_same_unit_base_and_scale(gold: str, answer: str, right: bool) -> None:
+    task = MathAnswers("near", [Problem("a", "?", gold)], tolerance=0.05)
+    assert task.verify(list(task.problems), [f"\\boxed{{{answer}}}"])[0].correct is right
+    task.verifier.close()
+
+
+def test_a_percent_sign_outlives_the_rounding() -> None:
+    problems = [Problem(gold, "?", gold, {"precision": 1}) for gold in ("0.5", "50.0")]
+    task = MathAnswers("rounded", problems)
+    assert [v.correct for v in task.verify(problems, ["\\boxed{0.5\\%}", "\\boxed{49.96\\%}"])] == [False, True]
+    task.verifier.close()
+
+
+@pytest.mark.parametrize("answer", ["...", "1, 2, \\ldots, 10", "1+2+\\cdots+n", ".", "\\frac{.}{.}"])
+def test_dots_are_an_answer_like_any_other(task: MathAnswers, answer: str) -> None:
+    verdict = task.verify([task.problems[0]], [f"\\boxed{{{answer}}}"])[0]
+    assert (verdict.correct, verdict.status) == (False, "ok")
+
+
+def test_dots_in_a_gold_do_not_stop_its_preflight() -> None:
+    task = MathAnswers("dots", [Problem(gold, "?", gold) for gold in ("...", "1, 2, \\ldots, 10", "5")])
+    assert {name for name, _ in task.gold_faults()} <= {"...", "1, 2, \\ldots, 10"}
+    task.verifier.close()

@@ -22,3 +22,9 @@ def test_verdicts(gold: str, answer: str, same: bool) -> None:
 def test_what_cannot_be_read_is_never_the_same() -> None:
     assert judge({"gold": "", "answer": ""}) == {"gold_read": False, "answer_read": False, "same": False}
     assert not judge({"gold": "5", "answer": ""})["same"]
+
+
+@pytest.mark.parametrize("text", ["1 # 5", "3 \\implies 5", "6 (or 5)", "5 5", "5'", "5 \\approx 6", "no \\boxed{5"])
+def test_a_text_is_read_whole_or_not_at_all(text: str) -> None:
+    assert not judge({"gold": "5", "answer": text})["answer_read"]
+    assert not judge({"gold": text, "answer": "5"})["gold_read"]
