@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .PHONY: lab quick test test-all chaos test-matrix check format docs clean
 
 lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a few minutes on a CPU
-	$(BIN)/accelerate launch --quiet --config_file recipes/accelerate/one_process.yaml -m offleash.train --config recipes/lab.yaml --resume
+	$(BIN)/offleash train --config_file recipes/accelerate/one_process.yaml --config recipes/lab.yaml --resume
 
 quick: $(VENV)/.test  ## the pure tests, without a model and without programs in a sandbox: about a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(PURE)

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.record_writer import masked_crc32c
 
+from offleash.eval.console import say
 from offleash.eval.files import remove_leftovers, write_atomic
 
 START_TAGS = {"args/text_summary", "model_config/text_summary", "custom_scalars__config__"}
@@ -21,11 +23,16 @@ def trim_events(folder: Path, last_step: int) -> int:
     """
     dropped = 0
     remove_leftovers(folder)
-    for path in sorted(folder.rglob("events.out.tfevents.*")):
-        frames = list(_frames(path.read_bytes()))
-        kept = [frame for event, frame in frames if _stays(event, last_step)]
+    for path in sorted(path for path in folder.rglob("events.out.tfevents.*") if path.is_file()):
+        data = path.read_bytes()
+        frames = list(_frames(data))
+        kept = [frame for event, frame in frames if event is not None and _stays(event, last_step)]
         if len(kept) == len(frames):
             continue
+        if any(event is None for event, _ in frames):
+            spare = path.with_name(f"damaged-{path.name.removeprefix('events.out.tfevents.')}")  # TensorBoard skips it
+            write_atomic(spare, data)
+            say(f"offleash: WARNING: {path} is damaged: what can be read stays, all of it is in {spare.name}")
         write_atomic(path, b"".join(kept))
         dropped += len(frames) - len(kept)
     return dropped
@@ -37,13 +44,20 @@ def _stays(event: Event, last_step: int) -> bool:
     return event.step <= last_step and not any(value.tag in START_TAGS for value in event.summary.value)
 
 
-def _frames(data: bytes) -> Iterator[tuple[Event, bytes]]:
-    """The records of an event file with their framing (length, crc, event, crc); an incomplete last one is left out."""
+def _frames(data: bytes) -> Iterator[tuple[Event | None, bytes]]:
+    """The records of an event file with their framing (length, crc, event, crc); an incomplete last one is left out.
+
+    The event is None where a record is damaged; after a damaged length nothing can be found.
+    """
     at = 0
     while at + 12 <= len(data):
-        (length,) = struct.unpack_from("<Q", data, at)
+        length, check = struct.unpack_from("<QI", data, at)
+        if check != masked_crc32c(data[at : at + 8]):
+            yield None, data[at:]
+            return
         end = at + 12 + length + 4
         if end > len(data):
             return
-        yield Event.FromString(data[at + 12 : end - 4]), data[at:end]
+        body, (check,) = data[at + 12 : end - 4], struct.unpack_from("<I", data, end - 4)
+        yield Event.FromString(body) if check == masked_crc32c(body) else None, data[at:end]
         at = end

@@ -22,12 +22,21 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     write_atomic(folder / HISTORY, json.dumps(record, indent=1).encode())
 
 
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """What `write_record` wrote, with NaN for null; None if there is none or it cannot be read."""
+    try:
+        record = json.loads((folder / HISTORY).read_text())
+        steps = {int(step): _floats(metrics) for step, metrics in record["steps"].items()}
+        known = {"k": int(record["k"]), "token_entropy": str(record["token_entropy"]), "base_pool": record["base_pool"]}
+        return {**record, **known, "base": _floats(record["base"]), "steps": steps}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
 def read_steps(folder: Path, last: int) -> dict[int, dict[str, float]]:
     """The metrics of every measured step up to `last`, with NaN for null; {} if nothing was recorded."""
-    if not (folder / HISTORY).exists():
-        return {}
-    steps = json.loads((folder / HISTORY).read_text())["steps"]
-    return {int(step): _floats(metrics) for step, metrics in steps.items() if int(step) <= last}
+    record = read_record(folder)
+    return {} if record is None else {step: metrics for step, metrics in record["steps"].items() if step <= last}
 
 
 def run_summary(record: Mapping[str, Any], folder: Path) -> str:
@@ -67,7 +76,7 @@ def _jsonable(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _floats(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    return {tag: math.nan if value is None else value for tag, value in metrics.items()}
+    return {tag: math.nan if value is None else float(value) for tag, value in metrics.items()}
 
 
 def three_digits(value: float | None) -> str:

@@ -279,7 +279,7 @@ class SupportCallback(TrainerCallback):
 
     def _remembered(self, step: int) -> dict[int, dict[str, float]]:
         """The history up to the step that a run starts or resumes from; later steps are measured again."""
-        pools = sorted((self.folder / "pools").glob("step-*"))
+        pools = [p for p in sorted((self.folder / "pools").glob("step-*")) if p.name[5:].isdecimal()]
         if pools and not step:
             raise ConfigError(
                 f"{self.folder} has the samples of an earlier run ({len(pools)} pools), which would be replaced: "

@@ -1,10 +1,27 @@
 """One process of a training run: `accelerate launch -m offleash.train --config recipes/lab.yaml`."""
 
+import os
+import signal
 import sys
+
+from offleash.eval.console import say
+
+LAUNCHER_IGNORES = "OFFLEASH_LAUNCHER_IGNORES_SIGINT"
+"""Set by `offleash train`, whose launcher ignores Ctrl-C: the training processes decide when they end."""
 
 
 def main() -> int:
-    from offleash.eval.console import say
+    if os.environ.get(LAUNCHER_IGNORES):  # and this process has inherited it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return _train()
+    except KeyboardInterrupt as error:
+        saved = str(error) or "nothing was saved since the last checkpoint"
+        say(f"offleash: interrupted; {saved}: add --resume to continue", error=True)
+        return 130
+
+
+def _train() -> int:
     from offleash.eval.errors import OffleashError
     from offleash.train.grpo import train
     from offleash.train.preflight.installation import report_old_locks
@@ -16,9 +33,6 @@ def main() -> int:
     except OffleashError as error:
         say(f"offleash: error: {error}", error=True)
         return 2
-    except KeyboardInterrupt:
-        say("offleash: interrupted; add --resume to continue from the last checkpoint", error=True)
-        return 130
     return 0
 
 

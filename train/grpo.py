@@ -1,6 +1,5 @@
 """One run, from a recipe to its output: tasks, trainer and callbacks; checkpoints, pools and event files."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -16,7 +15,7 @@ from offleash.callbacks import RolloutCallback, SupportCallback, SupportGuard
 from offleash.callbacks.contamination import check_dataset_contamination
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trl_seam import save_model, set_device, shut_down_engine, text_tokenizer
-from offleash.callbacks.summary import HISTORY, run_summary
+from offleash.callbacks.summary import read_record, run_summary
 from offleash.callbacks.weight_sync import WeightSyncCheck
 from offleash.eval.console import say
 from offleash.eval.fingerprint import problems_fingerprint
@@ -25,6 +24,7 @@ from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.checks import no_op_settings
+from offleash.train.interrupt import InterruptCallback
 from offleash.train.preflight.images import all_have_images, check_takes_images, hide_image_token, load_processor
 from offleash.train.preflight.launch import check_frozen_models, check_launch
 from offleash.train.preflight.precision import check_precision, check_weight_dtype
@@ -39,11 +39,8 @@ from offleash.train.publish import copy_card, push_final, repo_name
 from offleash.train.recipe.config import Recipe
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.checkpoints import export_final
-from offleash.train.run_folder.folder import FINAL, TENSORBOARD, begin, find_start, hold, why_ended
+from offleash.train.run_folder.folder import FINAL, PART, TENSORBOARD, begin, find_start, hold
 from offleash.train.trainer import ExploringTrainer
-
-PART = "final.part"
-"""The name of the final model's folder until it is complete."""
 
 
 def train(recipe: Recipe) -> ExploringTrainer | None:
@@ -60,6 +57,7 @@ def train(recipe: Recipe) -> ExploringTrainer | None:
 
     Raises:
         ConfigError: for settings that would fail, or would silently train something else than was asked for.
+        KeyboardInterrupt: after Ctrl-C, once the step is complete and a checkpoint saved.
 
     Example:
         >>> from offleash.train import load_recipe, train
@@ -96,16 +94,26 @@ def train(recipe: Recipe) -> ExploringTrainer | None:
 
 
 def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | None:
-    checkpoint = ranks.from_main(lambda: find_start(recipe, folder))
-    if checkpoint and (reason := why_ended(folder, checkpoint, recipe.training)):
+    start = ranks.from_main(lambda: find_start(recipe, folder))
+    checkpoint = start.checkpoint
+    if (reason := start.ended) is not None:
         ranks.on_main(lambda: _close(folder, checkpoint, reason, recipe.training))
         return None
     disable_progress_bar()  # those of loading and saving weights
     trainer = build_trainer(recipe)
     check_launch()  # only now it is known whether DeepSpeed or FSDP is active
     problems = problems_fingerprint(trainer.verifier.task.problems)[:16]
-    ranks.on_main(lambda: begin(recipe, folder, checkpoint, problems))
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+    def prepare() -> None:
+        ranks.on_main(lambda: begin(recipe, folder, start.choice, problems))
+
+    if checkpoint is None:
+        prepare()
+    trainer.when_loaded = prepare
+    interrupts = InterruptCallback(trainer)
+    trainer.add_callback(interrupts)
+    with interrupts.listening():
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.create_model_card(model_name=repo_name(recipe.training).split("/")[-1])
     save_model(trainer, folder / PART)
     trainer.accelerator.wait_for_everyone()
@@ -140,15 +148,17 @@ def _publish(folder: Path, training: TrainingArguments) -> None:
         push_final(training, folder / FINAL)
 
 
-def _close(folder: Path, checkpoint: Path, reason: str, training: TrainingArguments) -> None:
+def _close(folder: Path, checkpoint: Path | None, reason: str, training: TrainingArguments) -> None:
     """Complete a run that had finished when it was resumed: a kill at the very end may have cost it its final model."""
-    say(f"offleash: {folder} has already finished ({checkpoint.name}: {reason}); nothing to train")
-    if not (folder / FINAL).exists():
+    where = f"{checkpoint.name}: {reason}" if checkpoint else reason
+    say(f"offleash: {folder} has already finished ({where}); nothing to train")
+    shutil.rmtree(folder / PART, ignore_errors=True)
+    if checkpoint and not (folder / FINAL).exists():
         export_final(checkpoint, folder / FINAL)
         say(f"offleash: {folder / FINAL} was missing and has been exported from {checkpoint.name}")
     _publish(folder, training)
-    if (folder / HISTORY).exists():
-        say(run_summary(json.loads((folder / HISTORY).read_text()), folder))
+    if (record := read_record(folder)) is not None and record["steps"]:
+        say(run_summary(record, folder))
 
 
 def build_trainer(recipe: Recipe) -> ExploringTrainer:

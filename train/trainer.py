@@ -6,7 +6,7 @@ Without explorers the trajectory is that of stock TRL. Read against trl 1.16: `_
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from offleash.train.explorers.metrics import (
 from offleash.train.preflight.images import MODEL_INPUTS
 from offleash.train.publish import base_name, complete_card, model_only
 from offleash.train.rewards import VerifierReward
+from offleash.train.run_folder.integrity import seal
 
 
 class ExploringTrainer(GRPOTrainer):
@@ -65,6 +66,8 @@ class ExploringTrainer(GRPOTrainer):
             explorer.attach(self)
         self.add_callback(ExplorerCallback(self))
 
+    when_loaded: Callable[[], object] | None = None
+    """Called on every rank once a checkpoint has been loaded, before the callbacks begin."""
     _resumed_from: str | None = None
 
     # Rollouts
@@ -307,6 +310,9 @@ class ExploringTrainer(GRPOTrainer):
             # TRL writes this file too, but after the trainer's state, by which a checkpoint counts as complete.
             write_atomic(folder / "entropy_ctrl_state.json", json.dumps(state).encode())
         super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()  # every rank writes its random state
+        if self.accelerator.is_main_process:
+            seal(folder)
 
     def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
         self._resumed_from = checkpoint
@@ -344,6 +350,8 @@ class ExploringTrainer(GRPOTrainer):
                         f"{checkpoint} has no state of the explorer {type(explorer).__name__}, so it cannot be added "
                         "to this run: leave it out, or choose another --output_dir"
                     ) from error
+        if checkpoint is not None and self.when_loaded is not None:
+            self.when_loaded()
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         super().create_model_card(*args, **kwargs)

@@ -11,10 +11,12 @@ Runs `accelerate launch [LAUNCHER OPTIONS] -m offleash.train [TRAINING OPTIONS]`
 """
 
 import os
+import signal
 import sys
 from itertools import islice
 
 from offleash.eval.console import say
+from offleash.train.__main__ import LAUNCHER_IGNORES
 
 LAUNCHER = (
     *("--config_file", "--num_processes", "--num_machines", "--machine_rank", "--main_process_ip"),
@@ -28,7 +30,10 @@ def main(argv: list[str]) -> int:
         return 0 if argv else 2
     command = launch_command(argv)
     sys.stdout.flush()
-    return os.execv(command[0], command)
+    # The launcher would end with a traceback, or kill processes that are saving a checkpoint.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals = {LAUNCHER_IGNORES: "1", "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGHUP,SIGQUIT"}
+    return os.execve(command[0], command, os.environ | signals)
 
 
 def launch_command(argv: list[str]) -> list[str]:

@@ -21,6 +21,7 @@ from offleash.train.preflight.launch import sharding
 from offleash.train.preflight.precision import precision
 from offleash.train.recipe.config import LAB_MODEL, Recipe, as_json, read_recipe_file, resolved
 from offleash.train.recipe.explorer_flags import explorer_mapping
+from offleash.train.run_folder.checkpoints import checkpoints
 
 RESOLVED = "recipe.yaml"
 LAUNCH = "launch.json"
@@ -104,7 +105,10 @@ def launch_of(training: TrainingArguments, train_problems: str | None = None) ->
 
 def read_launch(folder: Path) -> Launch:
     path = folder / LAUNCH
-    values = read_recipe_file(path) if path.exists() else {}  # JSON is YAML
+    try:
+        values = read_recipe_file(path) if path.exists() else {}  # JSON is YAML
+    except ConfigError as error:
+        raise ConfigError(f"{error}; remove {path} to resume without comparing the launch") from error
     return Launch(**{key: values.get(key) for key in Launch._fields})
 
 
@@ -138,7 +142,7 @@ def _why_fixed(change: Change, folder: Path) -> str | None:
     """Why a change cannot be allowed, None if it can."""
     if change.root == "sharding":
         return "its checkpoints can be read only under the accelerate config they were written with"
-    if change.root in IN_THE_OPTIMIZER:
+    if change.root in IN_THE_OPTIMIZER and checkpoints(folder):
         return "a checkpoint restores the optimizer's settings"
     if change.root in IN_THE_BASE_POOL and (folder / HISTORY).exists():
         return "the measurements so far would not be comparable"

@@ -1,24 +1,34 @@
-"""Which checkpoint a run continues from: the last complete one, written by as many processes as there are now.
+"""Which checkpoint a run continues from: the last sound one, written by as many processes as there are now.
 
-The Trainer writes a checkpoint file by file, its state last: a kill in between leaves a folder that cannot be loaded.
-Every process writes its random state, and the first does not wait for the others before it writes the Trainer's.
+The Trainer writes a checkpoint file by file, its state last: a kill in between leaves an incomplete folder, which is
+removed. Every process writes its random state, and the first does not wait for the others before it writes the
+Trainer's. A checkpoint that was complete and no longer is what was written is damaged: it is set aside, never removed.
 """
 
-import json
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import atomic_path, remove_leftovers
+from offleash.train.run_folder.integrity import RANDOM, SEAL, damage, is_sealed, trainer_state
 
 PREFIX = "checkpoint-"
 TRAINING_ONLY = (
     *("optimizer*", "scheduler*", "rng_state*", "trainer_state.json", "training_args.bin", "global_step*"),
     *("entropy_ctrl_state.json", "reference.safetensors", "reference_reset.json", "dynamic_sampling.json"),
-    "outcome_counts.json",
+    *("outcome_counts.json", SEAL),
 )
+
+
+class Choice(NamedTuple):
+    checkpoint: Path | None
+    """None if the run starts from scratch."""
+    incomplete: tuple[Path, ...] = ()
+    damaged: tuple[Path, ...] = ()
+    """Both later than the checkpoint."""
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -31,24 +41,44 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix(PREFIX))
 
 
-def trainer_state(checkpoint: Path) -> dict[str, Any] | None:
-    """The Trainer's state, None if the checkpoint is incomplete."""
-    try:
-        state: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return state
-
-
 def last_complete_checkpoint(folder: Path, processes: int | None = None) -> Path | None:
     """The last checkpoint that was written completely, by all of the run's processes if their number is known.
+
+    Files are not looked into, apart from the Trainer's state: `choose_checkpoint` does that.
 
     If no checkpoint has the files of all processes, the cause is not a kill (each node may have its own disk): then it
     is the last one, which `check_resumable` rejects.
     """
     readable = [path for path in checkpoints(folder) if trainer_state(path) is not None]
-    complete = [path for path in readable if not 0 < _random_states(path) < (processes or 0)]
+    complete = [path for path in readable if not _lacks_ranks(path, processes)]
     return next(reversed(complete or readable), None)
+
+
+def choose_checkpoint(folder: Path, processes: int | None = None) -> Choice:
+    """The last complete checkpoint that is not damaged. Changes nothing; every damaged one is reported.
+
+    Raises ConfigError if there are checkpoints and all are damaged: starting over is for the user to decide.
+    """
+    complete = last_complete_checkpoint(folder, processes)
+    incomplete: list[Path] = []
+    damaged: dict[Path, str] = {}
+    for path in reversed(checkpoints(folder)):
+        if not is_sealed(path) and (
+            trainer_state(path) is None or (path != complete and _lacks_ranks(path, processes))
+        ):
+            incomplete.append(path)
+        elif reason := damage(path):
+            damaged[path] = reason
+        else:
+            for broken, why in damaged.items():
+                say(f"offleash: WARNING: {broken} is damaged ({why}): falling back to {path.name}")
+            return Choice(path, tuple(incomplete), tuple(damaged))
+    if damaged:
+        told = "; ".join(f"{path.name}: {reason}" for path, reason in damaged.items())
+        raise ConfigError(
+            f"no checkpoint in {folder} can be loaded ({told}): restore it, or choose another --output_dir"
+        )
+    return Choice(None, tuple(incomplete))
 
 
 def check_resumable(checkpoint: Path, world_size: int, sharding: str = "none") -> None:
@@ -70,17 +100,19 @@ def check_resumable(checkpoint: Path, world_size: int, sharding: str = "none") -
         )
 
 
-def remove_incomplete(folder: Path, processes: int | None = None) -> list[Path]:
-    """Delete incomplete checkpoints, which the Trainer would take for complete ones."""
-    last = last_complete_checkpoint(folder, processes)
-    incomplete = [
-        path
-        for path in checkpoints(folder)
-        if trainer_state(path) is None or (last is not None and step_of(path) > step_of(last))
-    ]
-    for path in incomplete:
-        shutil.rmtree(path)
-    return incomplete
+def clear_later(choice: Choice) -> None:
+    """Remove incomplete checkpoints and set damaged ones aside: the Trainer would take both for complete ones."""
+    for path in choice.incomplete:
+        say(f"offleash: {path} is incomplete and is removed")
+        path.unlink() if path.is_symlink() else shutil.rmtree(path)
+    for path in choice.damaged:
+        say(f"offleash: {path} is damaged and is kept as {set_aside(path).name}")
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file or folder to a name that nothing else looks for."""
+    names = (path.with_name(f"damaged-{number}-{path.name}") for number in range(1, 10_000))
+    return path.rename(next(name for name in names if not name.exists()))
 
 
 def export_final(checkpoint: Path, target: Path) -> None:
@@ -90,6 +122,11 @@ def export_final(checkpoint: Path, target: Path) -> None:
         shutil.copytree(checkpoint, temporary, ignore=shutil.ignore_patterns(*TRAINING_ONLY))
 
 
+def _lacks_ranks(checkpoint: Path, processes: int | None) -> bool:
+    """Whether some processes, but not all, wrote their random state."""
+    return 0 < _random_states(checkpoint) < (processes or 0)
+
+
 def _random_states(checkpoint: Path) -> int:
     """How many processes wrote theirs completely: torch saves zip archives, whose directory comes last."""
-    return sum(zipfile.is_zipfile(path) for path in checkpoint.glob("rng_state*.pth"))
+    return sum(zipfile.is_zipfile(path) for path in checkpoint.glob(RANDOM))

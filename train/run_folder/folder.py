@@ -3,12 +3,17 @@
 import fcntl
 import json
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import yaml
 from transformers import TrainingArguments
 
 from offleash.callbacks.event_files import trim_events
 from offleash.callbacks.guard import STOPPED
+from offleash.callbacks.summary import HISTORY, read_record
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.train.preflight.launch import sharding
@@ -25,15 +30,20 @@ from offleash.train.run_folder.changes import (
     save_launch,
 )
 from offleash.train.run_folder.checkpoints import (
+    Choice,
     check_resumable,
     checkpoints,
-    last_complete_checkpoint,
-    remove_incomplete,
+    choose_checkpoint,
+    clear_later,
+    set_aside,
     step_of,
-    trainer_state,
 )
+from offleash.train.run_folder.integrity import trainer_state
 
 FINAL = "final"
+PART = "final.part"
+"""The name of the final model's folder until it is complete."""
+POOLS = "pools"
 TENSORBOARD = "tensorboard"
 LOCK = ".lock"
 
@@ -59,43 +69,102 @@ def hold(folder: Path, message: str) -> int:
     return lock
 
 
-def find_start(recipe: Recipe, folder: Path) -> Path | None:
-    """The checkpoint to continue from, None to start. Changes nothing; a run that would be overwritten is an error."""
-    used = (folder / RESOLVED).exists() or (folder / "pools").exists() or bool(checkpoints(folder))
+class Start(NamedTuple):
+    """Where a run begins."""
+
+    choice: Choice
+    ended: str | None = None
+    """Why nothing is left to train; None if something is."""
+
+    @property
+    def checkpoint(self) -> Path | None:
+        return self.choice.checkpoint
+
+
+def find_start(recipe: Recipe, folder: Path) -> Start:
+    """Where to continue, or that there is nothing to do. Changes nothing; a run that would be lost is an error."""
+    parts = (RESOLVED, POOLS, HISTORY, FINAL)
+    used = any((folder / part).exists() for part in parts) or bool(checkpoints(folder))
     if used and not recipe.run.resume:
         raise ConfigError(f"{folder} contains a run: add --resume to continue it, or choose another --output_dir")
-    checkpoint = last_complete_checkpoint(folder, read_launch(folder).processes)
-    if checkpoint is None:
-        return None
-    if not why_ended(folder, checkpoint, recipe.training):
-        check_same_launch(recipe, folder)
-        check_resumable(checkpoint, recipe.training.world_size, sharding(recipe.training))
+    if used and not (folder / RESOLVED).exists():
+        raise ConfigError(
+            f"{folder} contains a run without its {RESOLVED}, so that nobody can tell whether its settings are these: "
+            "restore that file, or choose another --output_dir"
+        )
     check_unchanged(recipe, folder)
-    return checkpoint
+    choice = choose_checkpoint(folder, read_launch(folder).processes)
+    if choice.checkpoint is None:
+        return Start(choice, _ended_without_checkpoint(recipe, folder))
+    ended = why_ended(folder, choice.checkpoint, recipe.training)
+    if ended is None:
+        check_same_launch(recipe, folder)
+        check_resumable(choice.checkpoint, recipe.training.world_size, sharding(recipe.training))
+    return Start(choice, ended)
 
 
-def begin(recipe: Recipe, folder: Path, checkpoint: Path | None, train_problems: str | None = None) -> None:
+def _ended_without_checkpoint(recipe: Recipe, folder: Path) -> str | None:
+    """Why nothing is left to train in a folder without checkpoints; None if the run is to start from scratch.
+
+    Raises ConfigError if that would replace a run whose checkpoints were removed.
+    """
+    rest = "there is no checkpoint to continue from: choose another --output_dir"
+    if (folder / FINAL).exists():
+        if changed := changes(recipe, folder):
+            raise ConfigError(f"{folder} has a final model, and {'; '.join(map(str, changed))}, but {rest}")
+        return f"{FINAL} is there and no checkpoint is left"
+    if not (folder / HISTORY).exists():
+        return None
+    record = read_record(folder)
+    if record is None:
+        raise ConfigError(f"{folder / HISTORY} cannot be read, and {rest}, or remove it to start from scratch")
+    # A run killed before its first checkpoint loses nothing when it starts over.
+    if (last := max(map(int, record["steps"]), default=0)) > _first_save(folder):
+        raise ConfigError(f"{folder} was measured up to step {last}, and {rest}")
+    return None
+
+
+def _first_save(folder: Path) -> float:
+    """The step of the first checkpoint of the run in this folder; infinite if it was to write none."""
+    saved = yaml.safe_load((folder / RESOLVED).read_text())
+    every = saved.get("save_steps") or 0
+    return every if saved.get("save_strategy") == "steps" and every >= 1 else float("inf")
+
+
+def begin(recipe: Recipe, folder: Path, choice: Choice, train_problems: str | None = None) -> None:
     """Prepare the folder: remove what is later than the checkpoint, save the resolved recipe and the launch.
 
-    `train_problems` is the fingerprint of the training problems, which must be those the run was started with.
+    `train_problems` is the fingerprint of the training problems, which must be those the run was started with. Call it
+    once the checkpoint has been loaded: nothing is changed for a run that cannot continue.
     """
-    launch = launch_of(recipe.training, train_problems)
+    launch, checkpoint = launch_of(recipe.training, train_problems), choice.checkpoint
     if checkpoint is not None:
         check_same_launch(recipe, folder, train_problems)
-    for incomplete in remove_incomplete(folder, read_launch(folder).processes):
-        say(f"offleash: {incomplete} is incomplete and is removed")
+    clear_later(choice)
+    shutil.rmtree(folder / PART, ignore_errors=True)
     if recipe.run.resume:
         step = step_of(checkpoint) if checkpoint else -1
         dropped = trim_events(folder / TENSORBOARD, step)
         if checkpoint is not None:
             say(f"offleash: continuing from {checkpoint} ({dropped} later events dropped)")
             _keep_former_recipe(recipe, launch, folder, step)
-        elif (folder / "pools").exists():
+            _keep_damaged_record(folder)
+        elif (folder / POOLS).exists():
             # Killed before its first checkpoint: the run starts over and draws these again.
             spare = next(p for n in range(1, 10_000) if not (p := folder / f"pools-before-restart-{n}").exists())
-            (folder / "pools").rename(spare)
+            (folder / POOLS).rename(spare)
     save_resolved(recipe, folder / RESOLVED)
     save_launch(launch, folder)
+
+
+def _keep_damaged_record(folder: Path) -> None:
+    """The samples of every measured step are in its pool: a record that cannot be read must not stop a run."""
+    if (folder / HISTORY).exists() and read_record(folder) is None:
+        kept = set_aside(folder / HISTORY)
+        say(
+            f"offleash: WARNING: {folder / HISTORY} cannot be read: it is kept as {kept.name}, and the new one begins "
+            f"here (the samples of earlier measurements are in {folder / POOLS})"
+        )
 
 
 def _keep_former_recipe(recipe: Recipe, launch: Launch, folder: Path, step: int) -> None:
@@ -110,14 +179,24 @@ def _keep_former_recipe(recipe: Recipe, launch: Launch, folder: Path, step: int)
 
 def why_ended(folder: Path, checkpoint: Path, training: TrainingArguments) -> str | None:
     """Why nothing is left to train, None if something is. The Trainer, resumed at its end, would take another step."""
-    stopped = folder / STOPPED
-    record = json.loads(stopped.read_text()) if stopped.exists() else None
-    # A run killed before the checkpoint of its last step was complete takes that step again.
-    if record is not None and record["checkpoint"] == checkpoint.name:
-        return f"the rule {record['rule']!r} stopped it; remove {stopped} to continue training"
     state = trainer_state(checkpoint)
     if state is None:
         return None
+    if (rule := _stopped_by(folder / STOPPED, checkpoint, state)) is not None:
+        return f"{rule} stopped it; remove {folder / STOPPED} to continue training"
     if training.max_steps > 0:
         return f"at step {state['global_step']}" if state["global_step"] >= training.max_steps else None
     return f"after {state['epoch']:g} epochs" if (state["epoch"] or 0) >= training.num_train_epochs else None
+
+
+def _stopped_by(path: Path, checkpoint: Path, state: Mapping[str, Any]) -> str | None:
+    """What ended a run with this checkpoint, None if no rule did."""
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text())
+        # A run killed before the checkpoint of its last step was complete takes that step again.
+        return f"the rule {record['rule']!r}" if record["checkpoint"] == checkpoint.name else None
+    except (OSError, ValueError, LookupError, TypeError):  # the checkpoint knows that it was the last one
+        control = state.get("stateful_callbacks", {}).get("TrainerControl", {}).get("args", {})
+        return f"a rule ({path.name} cannot be read)" if control.get("should_training_stop") else None

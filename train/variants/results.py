@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from offleash.callbacks import tags
-from offleash.callbacks.summary import HISTORY
+from offleash.callbacks.summary import HISTORY, read_record
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.passk import powers_of_two
 from offleash.train.explorers import find_explorer
@@ -165,7 +165,10 @@ def base_samples(recipe: Mapping[str, Any], drawn: int | None) -> int:
 
 
 def _record(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / HISTORY).read_text()))
+    record = read_record(folder)
+    if record is None:
+        raise ConfigError(f"{folder / HISTORY} cannot be read: remove {folder} to train the run again")
+    return record
 
 
 def _pool(record: Mapping[str, Any]) -> str:

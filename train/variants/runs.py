@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from offleash.callbacks.summary import HISTORY
+from offleash.callbacks.summary import HISTORY, read_record
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.train.recipe.config import flag_name, read_recipe_file
@@ -66,8 +66,8 @@ class Run:
         if not (self.has_begun and (self.folder / FINAL).exists()):
             return False
         saved = [int(path.name.removeprefix("checkpoint-")) for path in checkpoints(self.folder)]
-        measured = json.loads((self.folder / HISTORY).read_text())["steps"]
-        return max(saved, default=0) <= max(map(int, measured), default=0)
+        record = read_record(self.folder)
+        return record is not None and max(saved, default=0) <= max(record["steps"], default=0)
 
 
 def plan(

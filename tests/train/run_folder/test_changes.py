@@ -22,6 +22,7 @@ from offleash.train.run_folder.changes import (
     read_launch,
     save_launch,
 )
+from offleash.train.run_folder.checkpoints import Choice
 from offleash.train.run_folder.folder import begin
 
 TINY = {
@@ -132,6 +133,7 @@ def test_allow_lets_through_what_it_names_and_nothing_else(tmp_path):
 )
 def test_what_would_not_take_effect_or_not_compare_cannot_be_allowed(tmp_path, key, value, why):
     folder = begun(tmp_path, measured=True)
+    (folder / "checkpoint-1").mkdir()
     with pytest.raises(ConfigError, match=f"{key} was .*{key} cannot change .*{why}") as caught:
         check_unchanged(recipe_in(folder, "--resume", "--allow", key, **{key: value}), folder)
     assert "--allow" not in str(caught.value)
@@ -163,21 +165,21 @@ def test_another_sharding_is_refused_by_name_and_cannot_be_allowed(tmp_path):
 
 def test_changed_training_problems_are_refused_unless_they_or_their_arguments_are_allowed(tmp_path, capsys):
     folder = begun(tmp_path)
-    begin(recipe_in(folder), folder, None, "aaaa")
+    begin(recipe_in(folder), folder, Choice(None), "aaaa")
     assert read_launch(folder).train_problems == "aaaa"
     checkpoint = folder / "checkpoint-1"
     checkpoint.mkdir()
     (checkpoint / "trainer_state.json").write_text("{}")
     before = (folder / LAUNCH).read_bytes()
     with pytest.raises(ConfigError, match=r'train_problems .* was "aaaa", now "bbbb"\. .*--allow train_problems'):
-        begin(recipe_in(folder, "--resume"), folder, checkpoint, "bbbb")
+        begin(recipe_in(folder, "--resume"), folder, Choice(checkpoint), "bbbb")
     assert (folder / LAUNCH).read_bytes() == before
     allowed = recipe_in(folder, "--resume", "--allow", "train_problems")
     check_unchanged(allowed, folder)
-    begin(allowed, folder, checkpoint, "bbbb")
+    begin(allowed, folder, Choice(checkpoint), "bbbb")
     assert "from step 1 on, train_problems" in capsys.readouterr().out
     fewer = recipe_in(folder, "--resume", "--allow", "train_args", train_args='{"split": "train", "n": 8}')
-    begin(fewer, folder, checkpoint, "cccc")
+    begin(fewer, folder, Choice(checkpoint), "cccc")
     assert read_launch(folder).train_problems == "cccc"
 
 

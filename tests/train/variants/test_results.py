@@ -57,7 +57,7 @@ def test_a_run_is_read_from_what_it_left(tmp_path):
     assert read_budget(tmp_path, 200) == (None, 8192)
     checkpoint = tmp_path / "checkpoint-200"
     checkpoint.mkdir()
-    (checkpoint / "trainer_state.json").write_text("{}")
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 200}')
     for rank in range(2):
         (checkpoint / f"rng_state_{rank}.pth").touch()
     assert read_budget(tmp_path, 200) == (102400, 8192)
