@@ -3,15 +3,19 @@
 `sample_metrics` needs what was counted of one pool; `support_metrics` needs the hits of two.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from offleash.callbacks import tags
 from offleash.callbacks.tags import Level, Metric
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import STATUSES, VALUES, Hits, Tally
 from offleash.eval.pool.pool import Pool
+from offleash.eval.stats.cover import TAUS, cover_at_tau
+from offleash.eval.stats.diversity import effective_answers
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k, powers_of_two
 from offleash.eval.stats.support import CELLS, METRICS, STABLE_HITS, detection_limit, dynamics
@@ -19,7 +23,8 @@ from offleash.eval.stats.support import CELLS, METRICS, STABLE_HITS, detection_l
 
 def sampled(k: int, temperature: float) -> tuple[Metric, ...]:
     """What `sample_metrics` computes from k samples per problem."""
-    return (*map(tags.pass_at, powers_of_two(k)), tags.token_entropy(temperature), *tags.SAMPLED)
+    passes, covers = map(tags.pass_at, powers_of_two(k)), map(tags.cover_at, TAUS)
+    return (*passes, *covers, tags.token_entropy(temperature), *tags.SAMPLED)
 
 
 def measured(k: int, temperature: float) -> tuple[Metric, ...]:
@@ -56,8 +61,11 @@ def sample_metrics(counted: Tally, temperature: float) -> dict[str, float]:
     entropy_p, corrected_p = counted.answer_entropies()
     return {
         **{tags.pass_at(k).tag: float(value) for k, value in zip(ks, pass_k, strict=True)},
-        tags.ANSWER_ENTROPY.tag: float(entropy_p.mean()),
-        tags.ANSWER_ENTROPY_CORRECTED.tag: float(corrected_p.mean()),
+        **{tags.cover_at(tau).tag: mean_known(cover_at_tau(hits.correct_p, hits.n_p, tau)) for tau in TAUS},
+        tags.ANSWER_ENTROPY.tag: mean_known(entropy_p),
+        tags.ANSWER_ENTROPY_CORRECTED.tag: mean_known(corrected_p),
+        tags.EFFECTIVE_ANSWERS.tag: mean_known(effective_answers(corrected_p)),
+        tags.PCMD.tag: mean_known(counted.pcmd()),
         tags.token_entropy(temperature).tag: _mean(counted, "token_entropy"),
         tags.DISTINCT_CORRECT.tag: float(np.count_nonzero(hits.unit_hits) / len(hits.n_p)),
         tags.RESPONSE_LENGTH.tag: _mean(counted, "tokens"),
@@ -107,10 +115,17 @@ def status_rates(counted: Tally) -> dict[str, float]:
     total = sum(counts.values())
     return {
         tags.TRUNCATED.tag: counts["truncated"] / total,
-        tags.NO_ANSWER.tag: counts["no_answer"] / total,
+        tags.NO_ANSWER.tag: math.nan if counted.unknown_p.any() else counts["no_answer"] / total,
         tags.TIMED_OUT.tag: counts["timeout"] / total,
         tags.FAILED.tag: counts["error"] / total,
     }
+
+
+def mean_known(value_p: npt.ArrayLike) -> float:
+    """Over the problems (or groups) where it is known; NaN if it never is."""
+    values = np.asarray(value_p, dtype=np.float64)
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else math.nan
 
 
 def _mean(counted: Tally, value: str) -> float:

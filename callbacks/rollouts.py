@@ -3,6 +3,7 @@
 TRL keeps the latest rollouts of all ranks for its completion log.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
+from offleash.callbacks.metrics import mean_known
 from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import latest_rollouts
@@ -21,17 +23,24 @@ from offleash.eval.verify.verdicts import verdicts_of
 
 
 def group_metrics(groups: Sequence[Sequence[Verdict]]) -> dict[str, float]:
-    """Means over groups (the rollouts of one prompt). A group that is all correct or all wrong has no gradient."""
+    """Means over groups (the rollouts of one prompt). A group that is all correct or all wrong has no gradient.
+
+    Rollouts on which the verifier failed are left out, as TRL leaves them out of the baseline; a group without any
+    verdict counts nowhere. Where a task judges without naming answers, what is made of them is NaN.
+    """
     if not groups or not all(groups):
         raise ValueError("group_metrics needs at least one group, and no empty groups")
-    counts = [np.unique([repr(r.answer) for r in group], return_counts=True)[1] for group in groups]
-    accuracy = np.array([np.mean([r.correct for r in group]) for group in groups])
+    judged = [own for group in groups if (own := [verdict for verdict in group if not verdict.failed])]
+    named = [group for group in judged if not any(r.answer is None and r.status == "ok" for r in group)]
+    answers = [[r.answer for r in group if r.answer is not None or r.status != "timeout"] for group in named]
+    counts = [list(Counter(own).values()) for own in answers]
+    accuracy = [np.mean([r.correct for r in group]) for group in judged]
     return {
-        tags.ROLLOUT_ENTROPY.tag: float(np.mean([answer_entropy(c) for c in counts])),
-        tags.ROLLOUT_ANSWERS.tag: float(np.mean([len(c) for c in counts])),
-        tags.ROLLOUT_CORRECT.tag: float(np.mean([len({r.answer for r in g if r.correct}) for g in groups])),
-        tags.ALL_CORRECT.tag: float(np.mean(accuracy == 1)),
-        tags.ALL_WRONG.tag: float(np.mean(accuracy == 0)),
+        tags.ROLLOUT_ENTROPY.tag: mean_known([answer_entropy(c) for c in counts]),
+        tags.ROLLOUT_ANSWERS.tag: mean_known([len(c) for c in counts]),
+        tags.ROLLOUT_CORRECT.tag: mean_known([len({r.answer for r in group if r.correct}) for group in named]),
+        tags.ALL_CORRECT.tag: mean_known([share == 1 for share in accuracy]),
+        tags.ALL_WRONG.tag: mean_known([share == 0 for share in accuracy]),
     }
 
 

@@ -133,6 +133,27 @@ ANSWER_ENTROPY_CORRECTED = Metric(
     "eval.stats.entropy.answer_entropy_corrected",
     base="entropy/base/answer_corrected",
 )
+EFFECTIVE_ANSWERS = Metric(
+    "entropy/effective_answers",
+    "answers",
+    "exp of the corrected answer entropy, mean over problems: as many equally likely answers have the same entropy",
+    "eval.stats.diversity.effective_answers",
+    base="entropy/base/effective_answers",
+)
+PCMD = Metric(
+    "entropy/pcmd",
+    "probability",
+    "two correct samples differ (unbiased), mean over problems with two correct samples or more",
+    "eval.stats.diversity.pcmd",
+    base="entropy/base/pcmd",
+)
+COVER_AT_TAU = Metric(
+    "cover_at_tau/{tau}",
+    "fraction",
+    "problems with a success rate of at least tau (plug-in); tau = 0.2, 0.8",
+    "eval.stats.cover.cover_at_tau",
+    base="cover_at_tau/base/{tau}",
+)
 TOKEN_ENTROPY = Metric(
     "entropy/token_T{temperature}",
     "nats",
@@ -185,7 +206,7 @@ ALL_CORRECT = Metric("rollouts/all_correct", "fraction", "groups without a wrong
 ALL_WRONG = Metric("rollouts/all_wrong", "fraction", "groups without a correct rollout: no gradient", _GROUPS)
 
 SAMPLED = (
-    *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, DISTINCT_CORRECT),
+    *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, DISTINCT_CORRECT),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED, KL_TO_BASE),
 )
 """What one pool gives besides pass@k and token entropy."""
@@ -195,7 +216,8 @@ ONCE = (DETECTION_LIMIT, SAMPLES)
 """Constants of a run: logged at the first measured step only."""
 METRICS: tuple[Metric, ...] = (
     *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, LOST_AND_GAINED),
-    *(PASS_AT_K, PASS_AT_K_FIGURE, ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, TOKEN_ENTROPY),
+    *(PASS_AT_K, PASS_AT_K_FIGURE, COVER_AT_TAU),
+    *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, TOKEN_ENTROPY),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED),
     *(KL_TO_BASE, SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED, SERVED_DIFFERENCE),
     *(ROLLOUT_ENTROPY, ROLLOUT_ANSWERS, ROLLOUT_CORRECT, ALL_CORRECT, ALL_WRONG),
@@ -205,6 +227,11 @@ METRICS: tuple[Metric, ...] = (
 def pass_at(k: int) -> Metric:
     """`pass_at_k/8` for k = 8."""
     return PASS_AT_K.fill(k=str(k))
+
+
+def cover_at(tau: float) -> Metric:
+    """`cover_at_tau/0.8` for tau 0.8."""
+    return COVER_AT_TAU.fill(tau=f"{tau:g}")
 
 
 def token_entropy(temperature: float) -> Metric:

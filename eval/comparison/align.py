@@ -22,11 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.pool.counts import VALUES, Hits, Tally
+from offleash.eval.pool.counts import STATUSES, VALUES, Hits, Tally
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
 from offleash.eval.scoring.summary import problem_means
+from offleash.eval.stats.cover import TAUS, cover_at_tau
+from offleash.eval.stats.diversity import effective_answers
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
@@ -196,7 +198,7 @@ def _arm(
         all_n_p=every.hits.n_p[kept],
         all_correct_p=every.hits.correct_p[kept],
         plan=plan,
-        values={name: value_p[kept] for name, value_p in _values(rows).items()},
+        values={name: value_p[kept] for name, value_p in _values(rows, unrecorded(reader)).items()},
     )
 
 
@@ -221,15 +223,30 @@ def _as_one_unit(hits: Hits) -> Hits:
     return replace(hits, unit_problem=np.arange(count), unit_answer=(None,) * count, unit_hits=hits.correct_p)
 
 
-def _values(rows: Tally) -> dict[str, Floats]:
+def unrecorded(reader: Reader) -> list[str]:
+    """Statuses that an imported pool never has: nobody may have looked, so their share is not known to be 0."""
+    spec, counts = reader.pool.spec, reader.all.status_ps.sum(axis=0)
+    if spec.engine != "import":
+        return []
+    # With a task, the import ran its verifier; whether a completion was cut off only the file can say.
+    given = ("truncated", "timeout", "error") if spec.task_version == "as given" else ("truncated",)
+    return [status for status in given if not counts[STATUSES.index(status)]]
+
+
+def _values(rows: Tally, absent: Sequence[str]) -> dict[str, Floats]:
     plain_p, corrected_p = rows.answer_entropies()
+    known = [status for status in ("no_answer", "truncated", "timeout", "error") if status not in absent]
     return {
         "avg": rows.accuracy(),
         "majority": rows.majority(),
         "answer_entropy": plain_p,
         "answer_entropy_corrected": corrected_p,
+        "effective_answers": effective_answers(corrected_p),
+        "pcmd": rows.pcmd(),
+        **{f"cover_{tau}": cover_at_tau(rows.hits.correct_p, rows.hits.n_p, tau) for tau in TAUS},
         **{name: rows.mean(name) for name in VALUES},
-        **{status: rows.status_share(status) for status in ("no_answer", "truncated", "timeout", "error")},
+        **{status: np.full(len(plain_p), np.nan) for status in absent},
+        **{status: rows.status_share(status) for status in known},
     }
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from offleash.eval.comparison.align import Aligned, Reader, align
+from offleash.eval.comparison.align import Aligned, Reader, align, unrecorded
 from offleash.eval.comparison.examples import moved
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import Part, Settings, measure_scope, sensitivity
@@ -160,6 +160,14 @@ def _shortcomings(reader: Reader, label: str) -> list[str]:
         )
     if empty := int(np.sum(n_p == 0)):
         warnings.append(f"{where}: {empty:,} problems have no draw at all and are left out")
+    if unknown := int(reader.all.unknown_p.sum()):
+        warnings.append(
+            f"{where}: {unknown:,} samples have a verdict and no answer on record: majority, answer entropy, effective "
+            f"answers, PCMD and the share without an answer are undefined in {np.sum(reader.all.unknown_p > 0):,} of "
+            f"{len(n_p):,} problems"
+        )
+    if absent := unrecorded(reader):
+        warnings.append(f"{where}: the import does not say which samples are {' or '.join(absent)}: no share is shown")
     failed = int(reader.all.status_ps[:, STATUSES.index("error")].sum())
     if failed:
         warnings.append(

@@ -38,6 +38,10 @@ ROWS: dict[str, str] = {
     "token_entropy": "token entropy (nats)",
     "answer_entropy": "answer entropy, plug-in (nats)",
     "answer_entropy_corrected": "answer entropy, corrected (nats)",
+    "effective_answers": "effective number of answers",
+    "pcmd": "two correct answers differ (PCMD)",
+    "cover_0.2": "cover@0.2",
+    "cover_0.8": "cover@0.8",
     "no_answer": "no answer",
     "truncated": "truncated",
     "timeout": "timed out (wrong)",
@@ -46,7 +50,9 @@ ROWS: dict[str, str] = {
 }
 """Key of `Scope.rows` -> its name: the paper's Table 5, and the rates of samples without a verdict."""
 
-SHARES = ("avg", "majority", "no_answer", "truncated", "timeout", "error")
+PROBLEM_SHARES = ("avg", "majority", "cover_0.2", "cover_0.8")
+"""Those of ROWS that are rates of whole problems."""
+SHARES = (*PROBLEM_SHARES, "no_answer", "truncated", "timeout", "error")
 """Those of ROWS that lie between 0 and 1."""
 
 _PERPLEXITIES: tuple[tuple[Literal["base", "policy"], Literal["itself", "base", "policy"], str], ...] = (
@@ -243,7 +249,7 @@ def _rows(parts: Sequence[Part], how: _Resampling) -> dict[str, Contrast]:
         columns += [base_p, policy_p, policy_p - base_p]
         # As in `stats.curves`: pseudo-problems in the corners keep a rate of 0 from being certain. Of failures only if
         # none (or nothing else) was seen: they come in a few draws, not in whole problems.
-        known = name in ("avg", "majority") or (name in SHARES and _is_constant(base_p, policy_p))
+        known = name in PROBLEM_SHARES or (name in SHARES and _is_constant(base_p, policy_p))
         pseudo += list(_PSEUDO.T) if known else [np.full(len(_PSEUDO), np.nan)] * 3
     estimates = _mean_estimates(np.stack(columns, 1), np.stack(pseudo, 1), _PSEUDO_WEIGHTS, how)
     return {name: Contrast(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(ROWS)}

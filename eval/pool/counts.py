@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.store import Answers, Chunk, float_column
 from offleash.eval.problem import Status
+from offleash.eval.stats.diversity import pcmd
 from offleash.eval.stats.entropy import answer_entropies
 from offleash.eval.stats.passk import majority_at_k
 
@@ -75,7 +76,11 @@ class AnswerCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally:
-    """Of the draws that were counted. Answer classes are sorted by problem."""
+    """Of the draws that were counted. Answer classes are sorted by problem.
+
+    They leave out samples whose answer says nothing: the verifier failed ("error"), or time ran out before the answer
+    was read. Those are not "no answer".
+    """
 
     hits: Hits
     class_problem: Ints
@@ -84,6 +89,9 @@ class Tally:
     """How many of a class's samples were judged correct."""
     class_answered: Flags
     """False for the class "no answer"."""
+    unknown_p: Ints
+    """Samples that were judged although no answer is on record, as in an import of verdicts alone: what is made of
+    answers is then undefined (NaN)."""
     status_ps: Ints
     """[problems, statuses], in the order of STATUSES."""
     sum_pv: Floats
@@ -96,28 +104,39 @@ class Tally:
         return _ratio(self.sum_pv[:, column], self.known_pv[:, column])
 
     def status_share(self, status: str) -> Floats:
-        return _ratio(self.status_ps[:, STATUSES.index(status)], self.hits.n_p)
+        share_p = _ratio(self.status_ps[:, STATUSES.index(status)], self.hits.n_p)
+        return self._where_known(share_p) if status == "no_answer" else share_p
 
     def accuracy(self) -> Floats:
         return _ratio(self.hits.correct_p, self.hits.n_p)
 
     def answer_entropies(self) -> tuple[Floats, Floats]:
         """Plug-in and corrected entropy of each problem's answers, in nats; NaN for a problem without samples."""
-        return answer_entropies(self.class_problem, self.class_count, len(self.hits.problem_ids))
+        plain_p, corrected_p = answer_entropies(self.class_problem, self.class_count, len(self.hits.problem_ids))
+        return self._where_known(plain_p), self._where_known(corrected_p)
+
+    def pcmd(self) -> Floats:
+        """Probability that two correct samples of a problem differ; NaN with fewer than two."""
+        return self._where_known(pcmd(self.class_problem, self.class_correct, len(self.hits.problem_ids)))
 
     def majority(self) -> Floats:
-        """Whether the most common answer of all counted draws is correct, ties split; NaN for a problem without any."""
+        """Whether the most common answer of all counted draws is correct, ties split; NaN without a verdict."""
         rng = np.random.default_rng(0)  # never used: the vote is over every draw
         right_c = 2 * self.class_correct > self.class_count
         edges = np.searchsorted(self.class_problem, np.arange(1, len(self.hits.problem_ids)))
         columns = (np.split(column_c, edges) for column_c in (self.class_count, right_c, self.class_answered))
+        judged_p = self.hits.n_p - self.status_ps[:, STATUSES.index("error")]
         votes_p = []
-        for counts, right, answered in zip(*columns, strict=True):
+        for judged, counts, right, answered in zip(judged_p, *columns, strict=True):
             silent = int(counts[~answered].sum())
             votes = np.append(counts[answered], silent)
             drawn = int(counts.sum())
-            votes_p.append(majority_at_k(votes, right[answered], drawn, rng=rng) if drawn else np.nan)
-        return np.array(votes_p)
+            nobody = 0.0 if judged else np.nan
+            votes_p.append(majority_at_k(votes, right[answered], drawn, rng=rng) if drawn else nobody)
+        return self._where_known(np.array(votes_p))
+
+    def _where_known(self, value_p: Floats) -> Floats:
+        return np.where(self.unknown_p > 0, np.nan, value_p)
 
 
 class _AnswerClasses:
@@ -205,23 +224,34 @@ class _Sums:
         self.status_ps = np.zeros((problems, len(STATUSES)), np.int64)
         self.sum_pv = np.zeros((problems, len(VALUES)))
         self.known_pv = np.zeros((problems, len(VALUES)), np.int64)
+        self.unknown_p = np.zeros(problems, np.int64)
         self.classes = _AnswerClasses()
 
     def add(self, chunk: Chunk) -> None:
-        self._add_statuses(chunk)
+        self._add_answers(chunk, self._add_statuses(chunk))
         for column, value_r in enumerate(_values(chunk)):
             known_r = np.isfinite(value_r)
             problem_r, weights = chunk.problem_r[known_r], value_r[known_r]
             self.sum_pv[:, column] += np.bincount(problem_r, weights, minlength=self.problems)
             self.known_pv[:, column] += np.bincount(problem_r, minlength=self.problems)
-        self.classes.add(chunk.problem_r, chunk.columns.column("answer"), _flags(chunk))
 
-    def _add_statuses(self, chunk: Chunk) -> None:
+    def _add_answers(self, chunk: Chunk, status_r: Ints) -> None:
+        answer_r = chunk.columns.column("answer")
+        ok, timeout, error = (status_r == STATUSES.index(word) for word in ("ok", "timeout", "error"))
+        silent_r = pc.is_null(answer_r).to_numpy(zero_copy_only=False)
+        self.unknown_p += np.bincount(chunk.problem_r[ok & silent_r], minlength=self.problems)
+        left_out_r = error | (timeout & silent_r)
+        kept = chunk.take(np.flatnonzero(~left_out_r)) if left_out_r.any() else chunk
+        self.classes.add(kept.problem_r, kept.columns.column("answer"), _flags(kept))
+
+    def _add_statuses(self, chunk: Chunk) -> Ints:
+        """Returns the status of each row, as an index into STATUSES."""
         status = chunk.columns.column("status")
         code_w = np.array([STATUSES.index(word) for word in status.dictionary.to_pylist()], dtype=np.int64)
-        if len(code_w):
-            key_r = chunk.problem_r * len(STATUSES) + code_w[status.indices.to_numpy(zero_copy_only=False)]
-            self.status_ps += np.bincount(key_r, minlength=self.status_ps.size).reshape(self.status_ps.shape)
+        status_r = code_w[status.indices.to_numpy(zero_copy_only=False)]
+        key_r = chunk.problem_r * len(STATUSES) + status_r
+        self.status_ps += np.bincount(key_r, minlength=self.status_ps.size).reshape(self.status_ps.shape)
+        return status_r
 
     def finish(self, hits: Hits) -> Tally:
         table = self.classes.merged().sort_by("problem")
@@ -231,6 +261,7 @@ class _Sums:
             class_count=table.column("count").to_numpy(),
             class_correct=table.column("correct").to_numpy(),
             class_answered=pc.is_valid(table.column("answer")).to_numpy(),
+            unknown_p=self.unknown_p,
             status_ps=self.status_ps,
             sum_pv=self.sum_pv,
             known_pv=self.known_pv,

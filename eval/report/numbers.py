@@ -6,6 +6,8 @@ from collections.abc import Callable
 from offleash.eval.stats.intervals import Estimate
 
 DASH = "–"
+FRACTIONS = ("avg", "majority", "pcmd", "cover_0.2", "cover_0.8")
+"""Those of `offleash.eval.comparison.scopes.ROWS` that are printed as fractions."""
 RATES = ("no_answer", "truncated", "timeout", "error")
 """Those of `offleash.eval.comparison.scopes.ROWS` that are printed as percentages."""
 
@@ -43,7 +45,7 @@ def estimate(e: Estimate, write: Callable[[float], str] = share) -> str:
 
 def row_cell(key: str, e: Estimate, interval: bool = True) -> str:
     """A number of `offleash.eval.comparison.scopes.ROWS`."""
-    write: Callable[[float], str] = share if key in ("avg", "majority") else percent if key in RATES else number
+    write: Callable[[float], str] = share if key in FRACTIONS else percent if key in RATES else number
     return estimate(e, write) if interval else write(e.value)
 
 

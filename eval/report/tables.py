@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from offleash.eval.comparison.result import Comparison, Curves, Level, Moved, Noise, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import ROWS
+from offleash.eval.pool.counts import VALUES
 from offleash.eval.report.numbers import DASH, RATES, estimate, number, p_value, p_words, row_cell, share, span
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.curves import Lead
@@ -247,12 +248,12 @@ def _rows_table(scope: Scope, confidence: str) -> Table:
     rows = []
     for key, name in ROWS.items():
         contrast = scope.rows[key]
-        if contrast.base.n or contrast.policy.n:
+        if contrast.base.n or contrast.policy.n or key not in VALUES:
             cells = [row_cell(key, e) for e in (contrast.base, contrast.policy, contrast.difference)]
             rows.append((name.replace("@k", f"@{scope.rows_k}"), *cells))
     note = (
         f"Means over problems with {confidence} intervals, from the first {scope.rows_k:,} samples of each problem; "
-        "token entropy and KL from those that were scored."
+        "token entropy and KL from those that were scored. A dash: the samples do not say."
     )
     return Table("samples", "Samples", ("", "base", "policy", "policy − base"), tuple(rows), note)
 

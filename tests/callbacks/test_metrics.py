@@ -8,6 +8,7 @@ from offleash.eval.errors import PoolError
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
+from offleash.eval.stats.entropy import answer_entropy_corrected
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import detection_limit
 
@@ -44,8 +45,12 @@ def test_numbers_by_hand(pool):
     assert metrics["pass_at_k/2"] == pytest.approx((1 - 1 / 6 + 1 - 3 / 6) / 2)
     assert metrics["pass_at_k/4"] == 1.0
     assert "pass_at_k/8" not in metrics
-    # p: 2+2 twice, no answer twice; q: 1+2, no answer once, 9 twice
-    assert metrics["entropy/answer"] == pytest.approx((math.log(2) + 1.5 * math.log(2)) / 2)
+    # p: 2+2 twice, no answer twice; q: 1+2, 9 twice, and a timeout, which is not "no answer"
+    q = math.log(3) - 2 / 3 * math.log(2)
+    assert metrics["entropy/answer"] == pytest.approx((math.log(2) + q) / 2)
+    corrected = [answer_entropy_corrected(counts) for counts in ([2, 2], [1, 2])]
+    assert metrics["entropy/effective_answers"] == pytest.approx(sum(map(math.exp, corrected)) / 2)
+    assert metrics["entropy/pcmd"] == 0.0  # of p alone: q has one correct sample
     assert metrics["entropy/token_T1"] == pytest.approx(0.4)
     assert metrics["support/distinct_correct"] == 1.0
     assert metrics["verify/response_length"] == pytest.approx((4 + 4 + 8 + 1 + 4 + 2 + 2 + 2) / 8)
@@ -58,8 +63,21 @@ def test_what_is_not_known_is_nan_and_not_zero(tmp_path):
     row = ("2+2", "ok", None, None, None, None)
     pool = pool_of(tmp_path / "pool", {"p": [row], "q": [("1+2", "ok", None, None, None, None)]})
     metrics = sample_metrics(pool.tally(), temperature=1.0)
-    for tag in ("entropy/token_T1", "monitor/kl_base_k1", "verify/response_length"):
+    undefined = ("entropy/token_T1", "monitor/kl_base_k1", "verify/response_length")
+    too_few = ("entropy/pcmd", "cover_at_tau/0.2", "cover_at_tau/0.8")
+    for tag in (*undefined, *too_few):
         assert math.isnan(metrics[tag]), tag
+
+
+def test_verdicts_without_answers_give_no_number_about_answers(tmp_path):
+    problems = [Problem("p", "a", "1"), Problem("q", "b", "2")]
+    pool = make_pool(tmp_path / "pool", None, 5, problems)
+    pool.append([Sample(p.id, i, None, i < 2, "ok") for p in problems for i in range(5)])
+    metrics = sample_metrics(count_whole(pool), temperature=1.0)
+    of_answers = ("answer", "answer_corrected", "effective_answers", "pcmd")
+    for tag in (*(f"entropy/{name}" for name in of_answers), "verify/no_answer"):
+        assert math.isnan(metrics[tag]), tag
+    assert (metrics["pass_at_k/1"], metrics["cover_at_tau/0.2"], metrics["cover_at_tau/0.8"]) == (0.4, 1.0, 0.0)
 
 
 def test_a_pool_that_misses_a_sample_has_no_numbers(tmp_path):

@@ -14,7 +14,7 @@ def test_groups_by_hand():
         [(None, False), ("c", False), ("c", False), ("c", False)],
         [("a", True), ("None", False), (None, False), ("d", False)],
     ]
-    groups = [[Verdict(answer, correct, "ok") for answer, correct in group] for group in answers]
+    groups = [[Verdict(a, correct, "no_answer" if a is None else "ok") for a, correct in group] for group in answers]
     entropy = [math.log(2), -(0.25 * math.log(0.25) + 0.75 * math.log(0.75)), math.log(4)]
     metrics = group_metrics(groups)
     assert metrics["rollouts/answer_entropy"] == pytest.approx(sum(entropy) / 3)
@@ -22,6 +22,19 @@ def test_groups_by_hand():
     assert metrics["rollouts/all_wrong"] == pytest.approx(1 / 3)
     assert metrics["rollouts/distinct_correct"] == pytest.approx((2 + 0 + 1) / 3)
     assert metrics["rollouts/distinct_answers"] == pytest.approx((2 + 2 + 4) / 3)
+
+
+def test_rollouts_without_a_verdict_or_an_answer_are_not_counted_as_wrong_or_silent():
+    right, failed, late = Verdict("a", True, "ok"), Verdict(None, False, "error"), Verdict(None, False, "timeout")
+    metrics = group_metrics([[right, right, failed], [failed, failed, failed], [right, late, late]])
+    assert metrics["rollouts/all_correct"] == 0.5  # of two groups with a verdict; a timeout is wrong
+    assert metrics["rollouts/all_wrong"] == 0
+    assert (metrics["rollouts/answer_entropy"], metrics["rollouts/distinct_answers"]) == (0, 1)
+    nameless = group_metrics([[Verdict(None, True, "ok"), Verdict(None, False, "ok")]])
+    assert nameless["rollouts/all_correct"] == nameless["rollouts/all_wrong"] == 0
+    for name in ("answer_entropy", "distinct_answers", "distinct_correct"):
+        assert math.isnan(nameless[f"rollouts/{name}"])
+    assert all(map(math.isnan, group_metrics([[failed]]).values()))
 
 
 def test_no_rollouts_is_an_error_not_a_zero():

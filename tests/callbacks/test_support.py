@@ -75,7 +75,7 @@ def test_every_number_can_be_recomputed_from_the_pools_and_stands_once_in_tensor
         if tag != "train/epoch":  # the Trainer itself logs it twice at the last step
             assert len({s for s, _ in points}) == len(points), f"{tag} is duplicated at a step"
     groups = {tag.split("/")[0] for tag in scalars}
-    assert groups == {"support", "pass_at_k", "entropy", "verify", "monitor", "train"}
+    assert groups == {"support", "pass_at_k", "cover_at_tau", "entropy", "verify", "monitor", "train"}
     record = json.loads((tmp_path / "run" / "support.json").read_text())
     assert set(record["steps"]) == {"0", "2", "4"}
 

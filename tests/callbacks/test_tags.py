@@ -9,6 +9,7 @@ import pytest
 
 from offleash.callbacks import RolloutCallback, SupportCallback, tags
 from offleash.callbacks.tags import METRICS, Metric, pass_at, token_entropy
+from offleash.eval.stats.cover import TAUS
 from offleash.eval.stats.support import STABLE_HITS
 from offleash.eval.tasks import load_task
 from offleash.train.explorers import EXPLORERS, load_explorers
@@ -51,6 +52,7 @@ def test_patterns_are_filled_in_one_way() -> None:
     assert pass_at(1_048_576)[::4] == ("pass_at_k/1048576", "pass_at_k/base/1048576")
     assert token_entropy(1.0)[::4] == ("entropy/token_T1", "entropy/base/token_T1")
     assert token_entropy(0.7).tag == "entropy/token_T0.7"
+    assert tags.cover_at(0.8)[::4] == ("cover_at_tau/0.8", "cover_at_tau/base/0.8")
     assert training.OWN.fill(name="mine").key == "explorer/mine"
     assert STABLE_HITS == 5  # the tags say so
 
@@ -99,5 +101,6 @@ def _a_run_can_write(*ks: int) -> set[str]:
     """With equal budgets and without vLLM; base and policy alike."""
     absent = {tags.UNIT.expected_expanded, tags.PROBLEM.expected_expanded, tags.SERVED_DIFFERENCE}
     patterns = {tags.PASS_AT_K: [pass_at(k) for k in ks], tags.TOKEN_ENTROPY: [token_entropy(1.0)]}
+    patterns[tags.COVER_AT_TAU] = [tags.cover_at(tau) for tau in TAUS]
     metrics = [m for metric in METRICS if metric not in absent for m in patterns.get(metric, [metric])]
     return {tag for metric in metrics for tag in (metric.tag, metric.base) if tag}

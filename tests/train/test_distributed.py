@@ -135,4 +135,4 @@ def test_a_rank_that_fails_where_the_others_wait_for_it_ends_the_run(launch_patc
     patch = PATCH.format(generate_at=2, metrics_at=-1)
     done = launch_patched(tmp_path / "run", patch, "cpu_zero3", **SETTINGS)
     assert done.returncode != 0
-    assert "EngineError: process 1: OutOfMemoryError: CUDA out of memory" in done.stderr
+    assert "offleash: error: process 1: OutOfMemoryError: CUDA out of memory" in done.stderr

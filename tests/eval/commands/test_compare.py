@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.report.write import FORMATS
 from offleash.train.cli import main
@@ -87,3 +88,27 @@ def test_help_teaches_with_an_example(capsys: pytest.CaptureFixture[str]) -> Non
         main(["compare", "--help"])
     assert caught.value.code == 0
     assert "offleash compare pools/base pools/policy --html report.html" in capsys.readouterr().out
+
+
+def test_verdicts_alone_give_dashes_and_a_reason_where_answers_would_be_needed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("base", "policy"):
+        rows = [{"problem_id": f"p{i}", "index": j, "correct": (i + j) % 3 == 0} for i in range(6) for j in range(8)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        assert main(["import", str(tmp_path / f"{name}.jsonl"), "--pool", str(tmp_path / name)]) == 0
+    path = tmp_path / "record.json"
+    assert main(["compare", *(str(tmp_path / n) for n in ("base", "policy")), "--json", str(path)]) == 0
+    said, record = capsys.readouterr().out, json.loads(path.read_text())
+    assert "WARNING: base, imported: 48 samples have a verdict and no answer on record" in " ".join(said.split())
+    table = {line.split("  ")[0]: line.split() for line in said.splitlines() if "  " in line}
+    undefined = ("majority", "answer_entropy", "answer_entropy_corrected", "effective_answers", "pcmd", "no_answer")
+    unsaid = ("truncated", "timeout", "error")
+    samples = record["policies"][0]["overall"]["samples"]
+    for key in (*undefined, *unsaid):
+        assert [samples[key][side]["value"] for side in ("base", "policy", "difference")] == [None] * 3, key
+        assert table[ROWS[key].replace("@k", "@8")][-3:] == ["–"] * 3
+    for key in ("avg", "cover_0.2", "cover_0.8"):
+        assert samples[key]["base"]["value"] is not None
+    reason = next(line for line in record["warnings"] if "does not say which" in line)
+    assert all(word in reason for word in unsaid)

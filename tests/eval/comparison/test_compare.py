@@ -150,6 +150,11 @@ def test_samples_table_and_perplexity_equal_a_plain_loop(tmp_path: Path) -> None
         )
         assert got["answer_entropy"].value == pytest.approx(plain)
         assert got["answer_entropy_corrected"].value == pytest.approx(corrected)
+        effective = [math.exp(answer_entropy_corrected(list(c.values()))) for c in counts]
+        assert got["effective_answers"].value == pytest.approx(np.mean(effective))
+        accuracy = np.reshape(rows["correct"], (6, 12)).mean(axis=1)
+        for tau in (0.2, 0.8):
+            assert got[f"cover_{tau}"].value == np.mean(accuracy >= tau)
         votes = []
         for problem, count in zip(problems, counts, strict=True):
             count.pop(None, None)
@@ -546,6 +551,33 @@ def test_what_the_verifier_could_not_judge_is_said(tmp_path: Path) -> None:
     comparison = compared(tmp_path / "b", tmp_path / "p")
     assert "p, sums: 1 samples (25.00%) could not be judged" in comparison.warnings[0]
     assert one(comparison).overall.rows["timeout"].policy.value == 0.25
+
+
+def test_a_sample_without_a_verdict_is_not_a_sample_without_an_answer(tmp_path: Path) -> None:
+    """Five judged draws, two of them silent, and three lost to the verifier: entropies and votes are of the five."""
+    problems = make_problems(1)
+    judged = [("0", True, "ok")] * 2 + [("1", False, "ok")] + [(None, False, "no_answer"), (None, False, "truncated")]
+    lost = [(None, False, "timeout"), (None, False, "error"), ("0", False, "error")]
+    for name in ("b", "p"):
+        pool = Pool.create(tmp_path / name, make_spec(problems, 8, weights=name), problems)
+        pool.append([Sample("p0", i, *drawn) for i, drawn in enumerate(judged + lost)])
+    rows = one(compared(tmp_path / "b", tmp_path / "p")).overall.rows
+    assert rows["answer_entropy"].base.value == pytest.approx(answer_entropy([2, 1, 2]))
+    assert rows["majority"].base.value == 1.0
+    assert rows["error"].base.value == 2 / 8
+    assert rows["no_answer"].base.value == 1 / 8
+
+
+def test_two_correct_answers_that_differ_are_counted_in_pairs(tmp_path: Path) -> None:
+    problems, listed = make_problems(2), [("0", "00"), ("2",)]
+    for name in ("b", "p"):
+        pool = Pool.create(tmp_path / name, make_spec(problems, 4, weights=name), problems, listed)
+        second = ["0", "0", "00"] if name == "b" else ["0", "0", "0"]
+        pool.append([Sample("p0", i, answer, answer != "x", "ok") for i, answer in enumerate([*second, "x"])])
+        pool.append([Sample("p1", i, "2" if i == 0 else "x", i == 0, "ok") for i in range(4)])
+    contrast = one(compared(tmp_path / "b", tmp_path / "p")).overall.rows["pcmd"]
+    assert (contrast.base.value, contrast.base.n) == (pytest.approx(2 / 3), 1)  # p1 has one correct draw
+    assert contrast.policy.value == 0
 
 
 def test_pools_without_a_draw_in_common_are_refused(tmp_path: Path) -> None:
