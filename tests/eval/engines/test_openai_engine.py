@@ -264,10 +264,14 @@ def test_without_a_tokenizer_the_length_must_be_given(server: FaultyServer, tmp_
     assert "max_new_tokens" in capsys.readouterr().err
 
 
-def test_a_cache_in_front_of_a_server_is_noticed(server: FaultyServer, tmp_path: Path, capsys: Any) -> None:
+@pytest.mark.parametrize(("words", "said"), [([], "identical"), (["--temperature", "0.6"], "repeat beyond chance")])
+def test_a_cache_in_front_of_a_server_is_noticed(
+    server: FaultyServer, tmp_path: Path, capsys: Any, words: list[str], said: str
+) -> None:
+    """Also at a temperature at which a server's log-probabilities are of another distribution, and are not used."""
     server.behave = lambda call, body: (200, answer({**body, "seed": len(str(body["prompt"]))}))
-    assert sample(server, tmp_path / "pool") == 2
-    assert "identical" in capsys.readouterr().err
+    assert sample(server, tmp_path / "pool", *words) == 2
+    assert said in capsys.readouterr().err
 
 
 # vLLM's own server, on the CPU

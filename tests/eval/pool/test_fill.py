@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,13 @@ from offleash.eval.errors import EngineError, PoolError, VerifyError
 from offleash.eval.pool.fill import PATIENCE, Fill
 from offleash.eval.pool.ledger import Block, Ledger, round_ends
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.repeats import RepeatTest, block_log_chance
+from offleash.eval.pool.repeats import (
+    RepeatTest,
+    aligned_repeats,
+    block_log_chance,
+    clustered_repeats,
+    known_repeats,
+)
 from offleash.eval.pool.testing import make_spec
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Plan, Sampling
@@ -329,12 +336,27 @@ def test_repeats_beyond_chance_stop_the_run(tmp_path: Path, engine: CoinEngine) 
     assert len(content(pool)) < 6 * 48
 
 
+@pytest.mark.parametrize("kind", [SameSeed, Cached, HalfSame])
+@pytest.mark.parametrize("names", [3, 1000])
+def test_repeats_in_small_blocks_add_up_without_log_probabilities(
+    tmp_path: Path, kind: type[CoinEngine], names: int
+) -> None:
+    """No block of 8 is proof by itself: 8 distinct completions, the same in every block of a problem, went unseen."""
+    task = Coin(12)
+    pool = make_pool(tmp_path, task, k=256)
+    with pytest.raises(EngineError, match="repeat beyond chance"):
+        fill(pool, task, kind(block=8, names=names, logprobs=False))
+    assert len(content(pool)) < 12 * 64
+
+
 @pytest.mark.parametrize("names", [1, 3, 1000])
-@pytest.mark.parametrize("logprobs", [True, False])
-def test_honest_draws_raise_no_alarm_however_few_the_answers(tmp_path: Path, names: int, logprobs: bool) -> None:
+@pytest.mark.parametrize(("block", "logprobs"), [(16, True), (16, False), (8, False)])
+def test_honest_draws_raise_no_alarm_however_few_the_answers(
+    tmp_path: Path, names: int, block: int, logprobs: bool
+) -> None:
     task = Coin(20)
     pool = make_pool(tmp_path, task, k=512)
-    fill(pool, task, CoinEngine(names=names, logprobs=logprobs), save_every=0.05)
+    fill(pool, task, CoinEngine(names=names, block=block, logprobs=logprobs), save_every=0.05)
     assert pool.is_complete
 
 
@@ -343,12 +365,55 @@ def test_the_alarm_knows_the_chance_of_a_repeat() -> None:
     test = RepeatTest()
     for _ in range(200):
         draws = rng.integers(4, size=65)
-        test.add(draws[1:] == draws[:-1], np.full(64, np.log(0.25)))
+        test.add(known_repeats(draws[1:] == draws[:-1], np.full(64, np.log(0.25))))
     assert test.expected == pytest.approx(200 * 16)
     assert abs(test.seen - test.expected) < 4 * np.sqrt(test.variance)
     digests = np.array([1, 1, 2, 3], dtype=np.uint64)
     assert block_log_chance(digests, np.full(4, np.nan)) == pytest.approx(np.log(0.5 * 0.5 * 0.25 * 0.25))
     assert block_log_chance(digests, np.array([-1.0, -1.0, -2.0, -3.0])) == -7.0
+
+
+BLOCKS = [(123, 123), (112, 331), (111, 222), (111, 111), (123, 456)]
+
+
+@pytest.mark.parametrize("blocks", BLOCKS)
+def test_what_order_alone_would_give_is_that_of_all_orders(blocks: tuple[int, int]) -> None:
+    left, right = (np.array(list(str(block)), dtype=np.uint64) for block in blocks)
+    aligned = [np.count_nonzero(left == np.array(order)) for order in permutations(right)]
+    found = aligned_repeats(left, right)
+    assert found.seen == np.count_nonzero(left == right)
+    assert (found.expected, found.variance) == pytest.approx((np.mean(aligned), np.var(aligned)))
+
+    def pairs(order: Any) -> int:
+        return sum(a == b for half in (order[:3], order[3:]) for a, b in combinations(half, 2))
+
+    both = [*left, *right]
+    dealt = [pairs(order) for order in permutations(both)]
+    found = clustered_repeats(left, right)
+    assert found.seen == pairs(both)
+    assert (found.expected, found.variance) == pytest.approx((np.mean(dealt), np.var(dealt)))
+
+
+def test_independent_samples_keep_the_sums_within_their_spread() -> None:
+    """The alarm is at 6 standard deviations; of 1,000 honest sums none comes near, and they spread as they should."""
+    rng = np.random.default_rng(3)
+    scores: dict[str, list[float]] = {"aligned": [], "clustered": []}
+    for _ in range(500):
+        shares = rng.dirichlet(np.full(rng.integers(1, 30), rng.choice([0.1, 1.0])))
+        tests = {"aligned": RepeatTest(), "clustered": RepeatTest()}
+        first = rng.choice(len(shares), 8, p=shares)
+        for _ in range(10):
+            left, right = rng.choice(len(shares), (2, 8), p=shares)
+            tests["aligned"].add(aligned_repeats(left, first))
+            tests["clustered"].add(clustered_repeats(left, right))
+        for name, test in tests.items():
+            assert not test.is_excessive
+            if test.variance > 1:
+                scores[name].append((test.seen - test.expected) / np.sqrt(test.variance))
+    for values in scores.values():
+        assert len(values) > 100
+        assert abs(np.mean(values)) < 5 / np.sqrt(len(values))
+        assert 0.8 < np.std(values) < 1.2
 
 
 # Settings
