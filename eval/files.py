@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import time
 import uuid
 from collections.abc import Iterator
@@ -46,6 +47,13 @@ def write_atomic(path: Path, data: bytes | memoryview) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise PoolError(f"cannot write {path}: {reason}; make room or choose another folder, then resume") from error
+
+
+def check_is_file(path: Path) -> None:
+    """Raises PoolError for what is there but is no regular file: opening a pipe would wait for a writer, for ever."""
+    with contextlib.suppress(OSError):  # whoever opens it says what is wrong
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise PoolError(f"{path} is not a regular file but a folder, a pipe or a device: move it away")
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -20,6 +20,7 @@ from offleash.callbacks.weight_sync import WeightSyncCheck
 from offleash.eval.console import say
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.images import as_parts
+from offleash.eval.lock import hold
 from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
 from offleash.train.explorers import load_explorers
@@ -39,7 +40,7 @@ from offleash.train.publish import copy_card, push_final, repo_name
 from offleash.train.recipe.config import Recipe
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.checkpoints import export_final
-from offleash.train.run_folder.folder import FINAL, PART, TENSORBOARD, begin, find_start, hold
+from offleash.train.run_folder.folder import FINAL, PART, TENSORBOARD, begin, find_start
 from offleash.train.trainer import ExploringTrainer
 
 

@@ -2,7 +2,8 @@
 
 `pool.json` holds the settings (written last: a folder without it is not a pool yet), `problems.parquet` the problems,
 and `samples-*.parquet` are append-only parts. Any number of processes may append at once; a crash loses at most the
-part being written, and `missing` tells what is left to sample.
+part being written, and `missing` tells what is left to sample. (Two that sample would draw the same: `pool.sample` lets
+in one at a time.)
 """
 
 import json
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import remove_leftovers
+from offleash.eval.files import check_is_file, remove_leftovers
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.counts import (
     TALLY_COLUMNS,
@@ -246,6 +247,7 @@ def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: An
 
 def _read_spec(folder: Path) -> PoolSpec:
     path = folder / "pool.json"
+    check_is_file(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -253,7 +255,7 @@ def _read_spec(folder: Path) -> PoolSpec:
         raise PoolError(f"{folder} {what}; check the path, or sample a pool there first") from None
     except OSError as error:
         raise PoolError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PoolError(f"{path} is not readable as JSON ({error}); restore it or sample a new pool") from error
     version = content.get("format") if isinstance(content, dict) else None
     if isinstance(version, int) and version > FORMAT:

@@ -102,12 +102,12 @@ class Repeats:
         else:
             self.within.add(clustered_repeats(other_i, digest_i))
         if start >= self.block:
-            place = np.flatnonzero(self.first_pb[problem, : len(digest_i)])
-            first_i, first_logp_i = self.first_pb[problem, place], self.first_logp_pb[problem, place]
+            known = np.flatnonzero(self.first_pb[problem, : len(digest_i)])
+            first_i, first_logp_i = self.first_pb[problem, known], self.first_logp_pb[problem, known]
             if is_known and not np.isnan(first_logp_i).any():
-                self.between.add(known_repeats(digest_i[place] == first_i, first_logp_i))
+                self.between.add(known_repeats(digest_i[known] == first_i, first_logp_i))
             else:
-                self.between.add(aligned_repeats(digest_i[place], first_i))
+                self.between.add(aligned_repeats(digest_i[known], first_i))
         else:
             place = slice(start, start + len(digest_i))
             self.first_pb[problem, place], self.first_logp_pb[problem, place] = digest_i, logp_i

@@ -16,6 +16,7 @@ from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.flags import json_setting, setting
+from offleash.eval.lock import held
 from offleash.eval.pool.fill import Fill, Totals
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
@@ -211,14 +212,17 @@ class Sampler:
         ]
 
     def run(self, job: SamplingJob, *, progress: bool = True) -> Totals | None:
-        """Sample what the pool lacks; None if it lacks nothing."""
+        """Sample what the pool lacks; None if it lacks nothing. Raises ConfigError if another process is at it."""
+        path = job.pool.path
         if Ledger(job.pool).is_complete:
             return None
-        if self._engine is None:
-            self._engine = self._load_engine()
-        failures = Failures(limit=self.settings.max_verifier_failures)
-        fill = Fill(job.pool, job.task, self._engine, job.prompts, job.sampling, self.settings.save_every, failures)
-        return fill.run(progress=progress)
+        taken = f"another process is sampling {path}: wait for it; the same command then samples what is left"
+        with held(path, taken):
+            if self._engine is None:
+                self._engine = self._load_engine()
+            failures = Failures(limit=self.settings.max_verifier_failures)
+            fill = Fill(job.pool, job.task, self._engine, job.prompts, job.sampling, self.settings.save_every, failures)
+            return fill.run(progress=progress)
 
     def close(self) -> None:
         for owner in (self._engine, *self._tasks):

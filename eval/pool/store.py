@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import write_atomic
+from offleash.eval.files import check_is_file, write_atomic
 from offleash.eval.problem import Problem
 
 _NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
@@ -126,6 +126,7 @@ class Parts:
         """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp."""
         read = (self.schema.field(name).type for name in columns if name not in self.encoded)
         wide = any(map(pa.types.is_large_string, read))
+        check_is_file(path)
         try:
             with pq.ParquetFile(path, read_dictionary=list(self.encoded), page_checksum_verification=True) as part:
                 stored = self._check(path, part.schema_arrow)
@@ -223,6 +224,7 @@ def _problem_row(problem: Problem, answers: Sequence[str] | None) -> dict[str, A
 
 def read_problems(path: Path) -> tuple[list[Problem], list[tuple[str, ...] | None]]:
     """The problems in order, and their answers where listed. Raises PoolError if the file is missing or damaged."""
+    check_is_file(path)
     try:
         rows = pq.read_table(path, page_checksum_verification=True).to_pylist()
         problems = [Problem(row["id"], json.loads(row["prompt"]), row["gold"], json.loads(row["meta"])) for row in rows]

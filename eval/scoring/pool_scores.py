@@ -21,6 +21,7 @@ from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import PoolError
+from offleash.eval.lock import held
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.store import Chunk
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, ScoreSpec, find_scores
@@ -147,7 +148,15 @@ class ScoringJob:
         return self._count_done(self.folder.done()) >= self.wanted
 
     def run(self, model: Any, *, progress: bool = True) -> int:
-        """Score the completions that the folder lacks and return how many there were."""
+        """Score the completions that the folder lacks and return how many there were.
+
+        Raises ConfigError if another process is at it.
+        """
+        path = self.folder.path
+        with held(path, f"another process is scoring into {path}: wait for it; the same command then scores the rest"):
+            return self._run(model, progress)
+
+    def _run(self, model: Any, progress: bool) -> int:
         done_pk = self.folder.done()
         pending: list[Columns] = []
         saved = time.monotonic()

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import remove_leftovers
+from offleash.eval.files import check_is_file, remove_leftovers
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import Spec
 from offleash.eval.pool.store import Draws, Parts, Seen, float_column
@@ -146,10 +146,11 @@ def _create(path: Path, spec: ScoreSpec) -> None:
 
 
 def _read_spec(path: Path) -> ScoreSpec:
+    check_is_file(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         spec = ScoreSpec(**content["spec"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise PoolError(f"{path} is missing or damaged ({error}): move the folder away and score again") from error
     if content.get("format") != FORMAT or spec.fingerprint() != content.get("fingerprint"):
         raise PoolError(f"{path} has another format or was modified: move the folder away and score again")

@@ -1,8 +1,6 @@
-"""A run's folder: its lock, whether a run may start in it, where it continues from, whether it has ended."""
+"""A run's folder: whether a run may start in it, where it continues from, whether it has ended."""
 
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,28 +43,6 @@ PART = "final.part"
 """The name of the final model's folder until it is complete."""
 POOLS = "pools"
 TENSORBOARD = "tensorboard"
-LOCK = ".lock"
-
-
-def hold(folder: Path, message: str) -> int:
-    """Lock a folder, creating it if needed; raise ConfigError with `message` if another process holds the lock.
-
-    Returns the open file descriptor. The lock is released when the last process that inherited it ends. (filelock
-    keeps its descriptor private, and a sweep passes this one on to its runs.)
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise ConfigError(f"cannot write in {folder}: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        raise ConfigError(message) from error
-    except OSError as error:  # some network file systems have no locks
-        say(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it")
-    return lock
 
 
 class Start(NamedTuple):

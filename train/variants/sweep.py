@@ -20,9 +20,9 @@ from tqdm import tqdm
 
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.lock import hold
 from offleash.eval.report.numbers import share
 from offleash.eval.verify.sandbox.limits import die_with_parent
-from offleash.train.run_folder.folder import hold
 from offleash.train.variants.results import read_run
 from offleash.train.variants.runs import Run, check_unchanged, drop_bars, record_failure, record_start
 

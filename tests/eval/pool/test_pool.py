@@ -22,7 +22,7 @@ from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.testing import make_spec
+from offleash.eval.pool.testing import make_pool, make_spec
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Plan
 
@@ -609,3 +609,12 @@ def test_a_pool_of_format_1_opens_reads_and_continues(tmp_path: Path) -> None:
     assert pool.read(names).to_pylist() == new.read(names).to_pylist()
     assert pool.hits().unit_hits.tolist() == new.hits().unit_hits.tolist()
     assert pool.tally().status_ps.tolist() == new.tally().status_ps.tolist()
+
+
+@pytest.mark.parametrize("name", ["pool.json", "problems.parquet", "samples-0.parquet"])
+def test_a_pipe_in_a_pool_is_named_instead_of_waited_for(tmp_path: Path, name: str) -> None:
+    make_pool(tmp_path, hits=[1, 0], k=4)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(PoolError, match=name):
+        Pool.open(tmp_path).hits()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.pool.fill import Fill
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.sample import sample_pool
 from offleash.eval.sampling import Sampling
@@ -94,3 +95,22 @@ def test_without_a_length_the_models_context_decides(tmp_path: Path) -> None:
     assert pool.spec.max_new_tokens == 128 - 12  # the context less the prompt
     assert pool.spec.plan.successes == 1
     assert len(pool.problem_ids) == 1
+
+
+def test_a_second_sampler_of_a_pool_is_refused_at_once_and_the_first_is_undisturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_run = Fill.run
+
+    def run(self: Fill, **settings: Any) -> Any:
+        with pytest.raises(ConfigError, match="another process is sampling"):
+            sample(tmp_path / "pool")
+        return first_run(self, **settings)
+
+    monkeypatch.setattr(Fill, "run", run)
+    pool = sample(tmp_path / "pool")
+    assert pool.is_complete
+    assert pool.duplicates() == 0
+    (tmp_path / "pool" / ".lock").unlink()
+    sample(tmp_path / "pool")
+    assert not (tmp_path / "pool" / ".lock").exists()  # a whole pool may be where nothing can be written

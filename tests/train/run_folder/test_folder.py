@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.lock import hold
 from offleash.train.grpo import train
 from offleash.train.recipe.config import parse_recipe
-from offleash.train.run_folder.folder import hold
 
 
 def test_a_folder_is_held_once_until_it_is_let_go(tmp_path: Path) -> None:

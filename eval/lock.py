@@ -1,0 +1,43 @@
+"""One process at a time in a folder."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from offleash.eval.console import say
+from offleash.eval.errors import ConfigError
+
+LOCK = ".lock"
+
+
+def hold(folder: Path, message: str) -> int:
+    """Lock a folder, creating it if needed; raise ConfigError with `message` if another process holds the lock.
+
+    Returns the open file descriptor. The lock is released when the last process that inherited it ends. (filelock
+    keeps its descriptor private, and a sweep passes this one on to its runs.)
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise ConfigError(f"cannot write in {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise ConfigError(message) from error
+    except OSError as error:  # some network file systems have no locks
+        say(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it")
+    return lock
+
+
+@contextmanager
+def held(folder: Path, message: str) -> Iterator[None]:
+    """As `hold`, for as long as the body runs."""
+    lock = hold(folder, message)
+    try:
+        yield
+    finally:
+        os.close(lock)
