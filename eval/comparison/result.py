@@ -134,7 +134,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Units at a threshold `eps`: by estimated rates, and by posterior probabilities (see `stats.support`)."""
+    """Units at a threshold `eps`: by estimated rates, and by empirical Bayes (see `stats.posterior`)."""
 
     eps: float
     observed: Dynamics

@@ -18,6 +18,7 @@ from offleash.eval.stats.curves import CORNER_WEIGHT, CORNERS, DIFFERENCE_CORNER
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
 from offleash.eval.stats.passk import budgets
+from offleash.eval.stats.posterior import posterior_dynamics
 from offleash.eval.stats.stopping import stopped_noise_test
 from offleash.eval.stats.support import (
     STABLE_HITS,
@@ -25,7 +26,6 @@ from offleash.eval.stats.support import (
     detection_limit,
     detection_limit_exact,
     dynamics_above,
-    posterior_dynamics,
 )
 
 Floats = NDArray[np.float64]
@@ -141,14 +141,14 @@ def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
     if not len(hits.base):
         return []
     k = int(min(hits.n_base.min(), hits.n_policy.min()))
+    thresholds = [2.0**-j for j in range(k.bit_length(), 0, -1)]
     columns = (hits.base, hits.policy, hits.n_base, hits.n_policy)
+    posterior = posterior_dynamics(
+        *columns, thresholds, hits.problem, rng=rng, confidence=settings.confidence, resamples=_POSTERIOR_SAMPLES
+    )
     return [
-        Sensitivity(
-            eps,
-            dynamics_above(*columns, eps),
-            posterior_dynamics(*columns, eps, rng=rng, confidence=settings.confidence, resamples=_POSTERIOR_SAMPLES),
-        )
-        for eps in [2.0**-j for j in range(k.bit_length(), 0, -1)]
+        Sensitivity(eps, dynamics_above(*columns, eps), of_eps)
+        for eps, of_eps in zip(thresholds, posterior, strict=True)
     ]
 
 

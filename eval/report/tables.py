@@ -295,8 +295,9 @@ def _sensitivity_table(result: PolicyResult) -> Table:
         rows.append((f"1/{round(1 / row.eps):,}", *counts, *observed, *posterior))
     header = ("threshold ε", "P", "S", "E", "O", "SRR", "NDR", "NSCR", "SRR (post.)", "NDR (post.)", "NSCR (post.)")
     note = (
-        "Units whose rate is above the threshold ε: by hits / samples, and by posterior probability (Jeffreys) "
-        f"with credible intervals. Below {result.overall.units.any_hit.detection_limit:.2g} these samples cannot tell."
+        "Units whose rate is above the threshold ε: by hits / samples, and (post.) by empirical Bayes: a Beta "
+        "fitted to each side's hits, with intervals over problems. Below "
+        f"{result.overall.units.any_hit.detection_limit:.2g} the counts cannot tell, and (post.) rests on that Beta."
     )
     return Table("sensitivity", "Sensitivity to the threshold", header, tuple(rows), note)
 

@@ -7,12 +7,6 @@ support are Shrunk, only in the policy's Expanded, in both Preserved, in neither
 What is undefined is NaN, never 0: SRR without any base support (P + S = 0), NDR without any policy support (P + E = 0),
 NSCR when every unit is Out, SDS when P = 0 and either S or E is 0. With P > 0 and E = 0 the SDS is a true 0, as the
 paper prints it.
-
-The posterior view: counting hits >= 1 treats one hit in 8192 like a thousand. Under a Jeffreys prior each unit's rate
-has a Beta(hits + 1/2, misses + 1/2) posterior, independently for the two models, so that "rate above eps" (Def. 3.1)
-holds with a probability. Counts of P, S, E and O are then sums of independent Bernoulli variables, whose distribution
-is exact (a convolution). That several answers of a problem share its samples is ignored, which is harmless while each
-is rare.
 """
 
 import math
@@ -175,47 +169,6 @@ def bootstrap_dynamics(
     return {name: interval(float(getattr(observed, name)), resampled[name], n, confidence) for name in CELLS + METRICS}
 
 
-def probability_above(hits_u: ArrayLike, n_u: ArrayLike, eps: float, prior: float = 0.5) -> Floats:
-    """P(rate > eps | hits in n draws) of each unit, with a Beta(prior, prior) prior; Jeffreys by default."""
-    hits, n = np.broadcast_arrays(np.asarray(hits_u, dtype=np.float64), np.asarray(n_u, dtype=np.float64))
-    if np.any(hits < 0) or np.any(hits > n):
-        raise ConfigError("a unit's hits must lie between 0 and its draws")
-    if not 0 <= eps < 1:
-        raise ConfigError(f"eps must lie in [0, 1), got {eps}")
-    from scipy.special import betainc
-
-    # The upper tail directly: 1 - cdf would round a small one to nothing.
-    return betainc(n - hits + prior, hits + prior, 1 - eps)
-
-
-def posterior_dynamics(
-    base_hits_u: ArrayLike,
-    policy_hits_u: ArrayLike,
-    n_base_u: ArrayLike,
-    n_policy_u: ArrayLike,
-    eps: float,
-    *,
-    rng: np.random.Generator,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-) -> dict[str, Estimate]:
-    """Expected P, S, E, O at the threshold `eps` with exact credible intervals, and the four metrics with sampled ones.
-
-    A metric's value is that of the expected counts. These intervals are about these units under these two models;
-    `bootstrap_dynamics` has those about other problems.
-    """
-    base_hits, policy_hits = check_hits(base_hits_u, policy_hits_u)
-    base_u, policy_u = probability_above(base_hits, n_base_u, eps), probability_above(policy_hits, n_policy_u, eps)
-    cells_u4 = np.stack(
-        [base_u * policy_u, base_u * (1 - policy_u), (1 - base_u) * policy_u, (1 - base_u) * (1 - policy_u)], axis=1
-    )
-    counts = {name: _count(cells_u4[:, i], confidence) for i, name in enumerate(CELLS)}
-    values = metrics(cells_u4.sum(axis=0))
-    sampled = metrics(_sampled_counts(cells_u4, resamples, rng))
-    intervals = {name: interval(float(values[name]), sampled[name], len(cells_u4), confidence) for name in METRICS}
-    return counts | intervals
-
-
 def check_hits(base_hits_u: ArrayLike, policy_hits_u: ArrayLike) -> tuple[Ints, Ints]:
     """Hits of the same units in two pools, as integer vectors."""
     base, policy = np.asarray(base_hits_u), np.asarray(policy_hits_u)
@@ -261,24 +214,3 @@ def _check_limit(k: int, confidence: float) -> None:
         raise ConfigError(f"k must be at least 1, got {k}")
     if not 0 < confidence < 1:
         raise ConfigError(f"confidence must lie strictly between 0 and 1, got {confidence}")
-
-
-def _count(chance_u: Floats, confidence: float) -> Estimate:
-    """A sum of independent Bernoulli variables: its mean, and the quantiles of its exact distribution."""
-    pmf = np.ones(1)
-    for chance in chance_u[chance_u > 0]:
-        pmf = np.convolve(pmf, [1 - chance, chance])
-    cdf = np.cumsum(pmf)
-    tail = (1 - confidence) / 2
-    low, high = np.searchsorted(cdf, [tail, 1 - tail])
-    mean = float(chance_u.sum())
-    return Estimate(mean, min(float(low), mean), max(float(min(high, pmf.size - 1)), mean), chance_u.size)
-
-
-def _sampled_counts(cells_u4: Floats, samples: int, rng: np.random.Generator) -> Floats:
-    """[samples, 4]: tables drawn from the posterior. Units with the same chances are drawn as one multinomial."""
-    kinds_r4, times_r = np.unique(cells_u4.round(12), axis=0, return_counts=True)
-    tables_b4 = np.zeros((samples, 4))
-    for chances, times in zip(kinds_r4, times_r, strict=True):
-        tables_b4 += rng.multinomial(times, chances / chances.sum(), size=samples)
-    return tables_b4

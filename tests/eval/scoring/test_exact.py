@@ -9,7 +9,8 @@ import torch
 from offleash.eval.scoring.exact import exact_units
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
-from offleash.eval.stats.support import detection_limit, dynamics
+from offleash.eval.stats.posterior import posterior_dynamics
+from offleash.eval.stats.support import CELLS, METRICS, detection_limit, dynamics, dynamics_above
 from offleash.eval.tasks import load_task
 
 K = 1024
@@ -119,3 +120,48 @@ def test_a_policy_equal_to_the_base_shows_no_excess_shrinkage(exact, sampled, sa
     assert planted.shrunk.p < 1e-6
     assert planted.shrunk.excess > 5
     assert dynamics(sampled[0], lost).srr < 0.97
+
+
+def sharpened(exact):
+    """The units' probabilities under a policy whose mass moved to each problem's best answers, as RL moves it."""
+    scale = 2 * np.bincount(exact.unit_problem, exact.probability_u)
+    powered = exact.probability_u**4
+    share = powered / np.bincount(exact.unit_problem, powered)[exact.unit_problem]
+    return share * np.minimum(0.95, scale)[exact.unit_problem]
+
+
+def draw_hits(rng, probability_u, chosen, unit_problem, n):
+    """n samples of each chosen problem, its answers competing for them."""
+    rows = []
+    for p in chosen:
+        probability = probability_u[unit_problem == p]
+        rows.append(rng.multinomial(n, [*probability, max(0.0, 1 - probability.sum())])[:-1])
+    return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("n", [64, 256])
+def test_empirical_bayes_tables_cover_the_exact_ones_where_counts_do_not(exact, n):
+    base, policy, of = exact.probability_u, sharpened(exact), exact.unit_problem
+    problems, trials, epsilons = int(of.max()) + 1, 30, [1 / 512, 1 / 64, 1 / 32, 1 / 8]
+    tables = [dynamics_above(*(np.round(1e12 * p).astype(int) for p in (base, policy)), 10**12, 10**12, eps)
+              for eps in epsilons]  # fmt: skip
+    truths = [{name: getattr(table, name) for name in (*CELLS, *METRICS)} for table in tables]
+    covered, values, counted = dict.fromkeys(truths[0], 0), [], []
+    rng = np.random.default_rng(n)
+    for _ in range(trials):
+        chosen = rng.integers(0, problems, problems)  # problems are redrawn: that is what the intervals are about
+        sizes = np.bincount(of)[chosen]
+        hits = [draw_hits(rng, side, chosen, of, n) for side in (base, policy)]
+        problem = np.repeat(np.arange(problems), sizes)
+        found = posterior_dynamics(*hits, n, n, epsilons, problem, rng=rng, resamples=150)
+        for result, truth in zip(found, truths, strict=True):
+            for name, value in truth.items():
+                covered[name] += math.isnan(value) or result[name].low - 1e-9 <= value <= result[name].high + 1e-9
+        values.append([result["nscr"].value for result in found])
+        counted.append([dynamics_above(*hits, n, n, eps).nscr for eps in epsilons])
+    share = {name: count / trials / len(epsilons) for name, count in covered.items()}
+    assert min(share.values()) > 0.88, share
+    truth = [table.nscr for table in tables]
+    bias, count_bias = (np.abs(np.mean(rows, axis=0) - truth) for rows in (values, counted))
+    assert bias.max() < 0.08, bias
+    assert bias.mean() < count_bias.mean(), (bias, count_bias)
