@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offleash.eval.convert.values import as_prompt, prompt_text
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.files import atomic_path
 from offleash.eval.pool.pool import Pool
@@ -70,7 +71,7 @@ def _problem_table(pool: Pool) -> pa.Table:
             "gold": problem.gold,
             "meta": json.dumps(problem.meta),
             "all_answers": None if answers is None else list(answers),
-            "prompt": problem.prompt if isinstance(problem.prompt, str) else json.dumps(problem.prompt),
+            "prompt": prompt_text(problem.prompt),
         }
         for problem, answers in zip(pool.problems, pool.answers, strict=True)
     ]
@@ -91,8 +92,8 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
     """Prompt and metadata as JSON values instead of JSON in a string; unknown values are omitted, except the answer."""
     row = {key: value for key, value in row.items() if value is not None or key == "answer"}
     row["meta"] = json.loads(row["meta"])
-    if row.get("prompt", "").startswith('[{"'):
-        row["prompt"] = json.loads(row["prompt"])
+    if isinstance(messages := as_prompt(row.get("prompt")), list):
+        row["prompt"] = messages
     return row
 
 

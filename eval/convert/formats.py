@@ -34,6 +34,8 @@ from offleash.eval.problem import Status
 from offleash.eval.tasks.loading import content_id
 
 SHOWN = 10
+GROUP_BYTES, BATCH_BYTES = 1_000_000_000, 500_000_000
+"""Of a parquet file: unpacked in one row group and column, and decoded at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +284,8 @@ FORMATS = (
 
 def numbered_rows(path: Path) -> Iterator[tuple[int, Any]]:
     """(line, row): a dictionary, or a BadRow if the line is not JSON. Blank lines are skipped."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ConfigError(f"{path} is a pipe or a device, and samples are read twice: save them to a file first")
     try:
         if path.is_dir():
             import datasets
@@ -289,12 +293,28 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, Any]]:
             yield from enumerate(datasets.load_from_disk(str(path)), 1)
         elif path.suffix == ".parquet":
             with pq.ParquetFile(path) as file:
-                batches = (batch.to_pylist() for batch in file.iter_batches(4096))
+                batches = (batch.to_pylist() for batch in file.iter_batches(_batch_rows(file, path)))
                 yield from enumerate((row for batch in batches for row in batch), 1)
         else:
             yield from _json_rows(path)
     except (OSError, pa.ArrowException) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _batch_rows(file: pq.ParquetFile, path: Path) -> int:
+    """As many rows as fit into memory even if each repeats the largest value that the file can hold.
+
+    A column can name one value of a gigabyte in each of a million rows, in a file of a few kilobytes.
+    """
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    columns = [group.column(j).total_uncompressed_size for group in groups for j in range(group.num_columns)]
+    largest = max(columns, default=0)
+    if largest > GROUP_BYTES:
+        raise ConfigError(
+            f"{path} has a column with {largest / 1e9:.1f} GB in one row group, more than {GROUP_BYTES / 1e9:g} GB: "
+            "write it with smaller row groups"
+        )
+    return max(1, min(4096, BATCH_BYTES // max(largest, 1)))
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:

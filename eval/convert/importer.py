@@ -1,5 +1,9 @@
 """Importing samples as a pool: every row is read and checked first, then the pool is written atomically.
 
+The file is read twice. The first time everything but the completions is kept, each distinct text once; the second time
+completions are verified and written group by group. So memory holds a few hundred bytes for each row, however long the
+completions and prompts are.
+
 Verdicts are taken from the file, unless a task is given: then the task supplies the problems and verifies every
 completion. Sampling settings that are not given are recorded as unknown: -1 for a number, "unknown" for a name. A
 dataset folder that was exported from a pool has all of them in its pool.json.
@@ -8,7 +12,7 @@ dataset folder that was exported from a pool has all of them in its pool.json.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +24,17 @@ from offleash.eval.files import atomic_path
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.spec import MAX_K, PoolSpec
 from offleash.eval.pool.store import valid_text
 from offleash.eval.problem import Problem, Status, Task, Verdict
 from offleash.eval.sampling import Plan
 from offleash.eval.verify.health import Failures
 from offleash.eval.verify.verdicts import verdicts_of
 
-PART_ROWS = 100_000
+PART_ROWS, PART_CHARS = 100_000, 200_000_000
+"""The most that is verified and written at once."""
+FEW_CELLS, SPARSE = 100_000_000, 100
+"""A pool keeps a byte for each possible sample: more than FEW_CELLS, and SPARSE times the samples, is a mistake."""
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 """The numeric sampling settings of a pool."""
 
@@ -61,29 +68,18 @@ def import_samples(
     _check_target(pool)
     reading = replace(reading or Reading(), verdicts=task is None)
     form, records, ignored = _read_records(path, reading)
-    _put_in_order(records, path)
     _number(records, path)
+    problems, answers = _own_problems(records, path) if task is None else _task_problems(records, task, path)
     if task is None:
-        problems, answers = _own_problems(records, path)
-        verdicts = _given_verdicts(records, dict(zip((problem.id for problem in problems), answers, strict=True)), path)
-    else:
-        problems = _match(records, task, path)
-        answers = [task.correct_answers(problem) for problem in problems]
-        verdicts = _verify(records, problems, task)
-    samples = [_sample(record, verdict) for record, verdict in zip(records, verdicts, strict=True)]
-    counts = Counter(sample.problem_id for sample in samples)
-    k = 1 + max(sample.index for sample in samples)
+        _check_verdicts(records, dict(zip((problem.id for problem in problems), answers, strict=True)), path)
+    k = _largest_index(records, len(problems), path) + 1
     spec = replace(_spec_of(path, task, model, sampling or {}), problems=problems_fingerprint(problems))
-    _write(pool, replace(spec, k=max(k, spec.k)), problems, answers, samples)
-    return Imported(
-        form.name,
-        len(problems),
-        len(samples),
-        min(counts.values()),
-        max(counts.values()),
-        sum(sample.correct for sample in samples),
-        ignored,
-    )
+    judge = _given_verdicts if task is None else _Verifier(task, problems)
+    groups = _with_completions(records, path, form, reading)
+    parts = ([_sample(*pair) for pair in zip(group, judge(group), strict=True)] for group in groups)
+    correct = _write(pool, replace(spec, k=max(k, spec.k)), problems, answers, parts)
+    counts = Counter(record.problem_id for record in records).values()
+    return Imported(form.name, len(problems), len(records), min(counts), max(counts), correct, ignored)
 
 
 def _check_target(pool: Path) -> None:
@@ -92,7 +88,8 @@ def _check_target(pool: Path) -> None:
 
 
 def _read_records(path: Path, reading: Reading) -> tuple[Format, list[Record], tuple[str, ...]]:
-    """The format, the records, and the columns that are ignored."""
+    """The format, the records without the text of their completions, and the columns that are ignored."""
+    shared = _Shared()
     form: Format | None = None
     records: list[Record] = []
     bad: list[tuple[int, str]] = []
@@ -110,12 +107,12 @@ def _read_records(path: Path, reading: Reading) -> tuple[Format, list[Record], t
         try:
             for record in form.records(row, reading):
                 record.line = line
-                records.append(record)
+                records.append(shared.slimmed(record))
         except BadRow as error:
             bad.append((line, str(error)))
         except ConfigError:
             raise
-        except (LookupError, OverflowError, TypeError, ValueError) as error:
+        except (LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
             bad.append((line, f"cannot be read as {form.name} ({type(error).__name__}: {str(error)[:80]})"))
         if form.name == "offleash":
             ignored |= row.keys() - COLUMNS
@@ -129,16 +126,66 @@ def _read_records(path: Path, reading: Reading) -> tuple[Format, list[Record], t
     return form, records, tuple(sorted(ignored))
 
 
-def _put_in_order(records: list[Record], path: Path) -> None:
-    """Sort the records by the problem order of the pool that a folder was exported from."""
+class _Shared:
+    """Equal values of different rows as one object."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[type, str], Any] = {}
+
+    def slimmed(self, record: Record) -> Record:
+        """Without the text of its completion: "" stands for any."""
+        for name in ("problem_id", "answer", "extracted_by", "prompt", "question", "gold", "meta", "all_answers"):
+            setattr(record, name, self._one(getattr(record, name)))
+        record.completion = None if record.completion is None else ""
+        return record
+
+    def _one(self, value: Any) -> Any:
+        if not value:
+            return value
+        key = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+        return self.known.setdefault((type(value), key), value)
+
+
+def _with_completions(
+    records: Sequence[Record], path: Path, form: Format, reading: Reading
+) -> Iterator[Sequence[Record]]:
+    """The records with their completions, read again, in groups of bounded size."""
+    group: list[Record] = []
+    chars, place = 0, 0
+    for line, row in numbered_rows(path):
+        for again in form.records(row, reading):
+            if place == len(records) or records[place].line != line:
+                raise ConfigError(f"{path} changed while it was read, at line {line}: import it again")
+            group.append(replace(records[place], completion=again.completion))
+            chars, place = chars + len(again.completion or ""), place + 1
+            if len(group) >= PART_ROWS or chars >= PART_CHARS:
+                yield group
+                group, chars = [], 0
+    if group:
+        yield group
+
+
+def _largest_index(records: Sequence[Record], problems: int, path: Path) -> int:
+    """Raises ConfigError if a pool with such an index would be nearly empty and fill the memory."""
+    far = max(records, key=lambda record: record.index or 0)
+    largest = far.index or 0
+    if largest >= MAX_K or problems * largest > max(FEW_CELLS, SPARSE * len(records)):
+        raise ConfigError(
+            f"{path}: line {far.line} has index {largest:,}, in a file of {len(records):,} samples of {problems:,} "
+            "problems: number the samples of each problem from 0, or leave index out"
+        )
+    return largest
+
+
+def _problem_order(path: Path) -> dict[str, int]:
+    """The place of each problem in the pool that a folder was exported from; empty for anything else."""
     if not (path / "pool.json").is_file():
-        return
+        return {}
     try:
         about = json.loads((path / "pool.json").read_text(encoding="utf-8"))
-        place = {name: index for index, name in enumerate(about.get("problem_ids", ()))}
-    except (AttributeError, OSError, TypeError, ValueError) as error:
+        return {name: index for index, name in enumerate(about.get("problem_ids", ()))}
+    except (AttributeError, OSError, RecursionError, TypeError, ValueError) as error:
         raise PoolError(f"{path / 'pool.json'} cannot be read ({error}): export the pool again") from error
-    records.sort(key=lambda record: place.get(record.problem_id, len(place)))
 
 
 def _number(records: Sequence[Record], path: Path) -> None:
@@ -173,8 +220,10 @@ def _own_problems(records: Sequence[Record], path: Path) -> tuple[list[Problem],
         elif what := _changed(record, known):
             bad.append((record.line, f"gives problem {record.problem_id!r} a different {what} than an earlier line"))
     check_lines(path, bad, len(records))
-    problems = [Problem(one.problem_id, _prompt(one), one.gold or "", one.meta) for one in first.values()]
-    return problems, [None if one.all_answers is None else tuple(one.all_answers) for one in first.values()]
+    place = _problem_order(path)
+    ordered = sorted(first.values(), key=lambda one: place.get(one.problem_id, len(place)))
+    problems = [Problem(one.problem_id, _prompt(one), one.gold or "", one.meta) for one in ordered]
+    return problems, [None if one.all_answers is None else tuple(one.all_answers) for one in ordered]
 
 
 def _prompt(record: Record) -> str | list[dict[str, Any]]:
@@ -208,8 +257,11 @@ def _same(*objects: Mapping[str, Any]) -> bool:
     return len({json.dumps(one, sort_keys=True, default=str) for one in objects}) == 1
 
 
-def _match(records: Sequence[Record], task: Task, path: Path) -> list[Problem]:
-    """Give every record the id of its problem of the task, found by id or by question; return those problems."""
+def _task_problems(
+    records: Sequence[Record], task: Task, path: Path
+) -> tuple[list[Problem], list[Sequence[str] | None]]:
+    """Give every record the id of its problem of the task, found by id or by question; those problems, with all
+    correct answers of each where they are known."""
     by_id = {problem.id: problem for problem in task.problems}
     by_text = {key: problem for problem in task.problems if (key := str(problem.meta.get("question", "")).strip())}
     bad = []
@@ -229,27 +281,34 @@ def _match(records: Sequence[Record], task: Task, path: Path) -> list[Problem]:
             f"{path}: several problems of the file match the same problem of the task, e.g. {doubled[0][0]!r}"
         )
     named = {record.problem_id for record in records}
-    return [problem for problem in task.problems if problem.id in named]
+    problems = [problem for problem in task.problems if problem.id in named]
+    return problems, [task.correct_answers(problem) for problem in problems]
 
 
-def _verify(records: Sequence[Record], problems: Sequence[Problem], task: Task) -> list[Verdict]:
-    """The verdicts of the task. Raises VerifyError if the verifier failed too often."""
-    by_id = {problem.id: problem for problem in problems}
-    completions = [record.completion or "" for record in records]
-    truncated = [record.truncated for record in records]
-    verdicts = verdicts_of(task.verify, [by_id[record.problem_id] for record in records], completions, truncated)
-    failures = Failures()
-    failures.add(verdicts)
-    failures.check()
-    return verdicts
+class _Verifier:
+    """The verdicts of a task, group by group. Raises VerifyError if the verifier failed too often."""
+
+    def __init__(self, task: Task, problems: Sequence[Problem]) -> None:
+        self.task, self.failures = task, Failures()
+        self.by_id = {problem.id: problem for problem in problems}
+
+    def __call__(self, records: Sequence[Record]) -> list[Verdict]:
+        completions = [record.completion or "" for record in records]
+        truncated = [record.truncated for record in records]
+        problems = [self.by_id[record.problem_id] for record in records]
+        verdicts = verdicts_of(self.task.verify, problems, completions, truncated)
+        self.failures.add(verdicts)
+        self.failures.check()
+        return verdicts
 
 
-def _given_verdicts(
-    records: Sequence[Record], answers: Mapping[str, Sequence[str] | None], path: Path
-) -> list[Verdict]:
-    reasons = [(record.line, _objection(record, answers[record.problem_id])) for record in records]
-    check_lines(path, [(line, reason) for line, reason in reasons if reason], len(records))
+def _given_verdicts(records: Sequence[Record]) -> list[Verdict]:
     return [Verdict(one.answer, bool(one.correct), _status_of(one), one.extracted_by) for one in records]
+
+
+def _check_verdicts(records: Sequence[Record], answers: Mapping[str, Sequence[str] | None], path: Path) -> None:
+    reasons = ((record.line, _objection(record, answers[record.problem_id])) for record in records)
+    check_lines(path, [(line, reason) for line, reason in reasons if reason], len(records))
 
 
 def _objection(record: Record, listed: Sequence[str] | None) -> str:
@@ -326,12 +385,16 @@ def _write(
     spec: PoolSpec,
     problems: Sequence[Problem],
     answers: Sequence[Sequence[str] | None],
-    samples: Sequence[Sample],
-) -> None:
+    parts: Iterable[Sequence[Sample]],
+) -> int:
+    """The number of correct samples."""
+    correct = 0
     try:
         with atomic_path(pool) as temporary:
             made = Pool.create(temporary, spec, problems, answers)
-            for start in range(0, len(samples), PART_ROWS):
-                made.append(samples[start : start + PART_ROWS])
+            for part in parts:
+                made.append(part)
+                correct += sum(sample.correct for sample in part)
     except OSError as error:
         raise PoolError(f"cannot make the pool {pool}: {error.strerror or error}") from error
+    return correct

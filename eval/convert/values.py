@@ -68,14 +68,32 @@ def as_completion(value: Any) -> str | None:
 
 def as_prompt(value: Any) -> str | list[dict[str, Any]] | None:
     """Text, or chat messages, which tables store as JSON."""
-    if isinstance(value, str) and value.startswith('[{"'):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return str(value)
+    if isinstance(value, str):
+        return _stored_prompt(value)
     if isinstance(value, list) and all(isinstance(message, Mapping) for message in value):
         return [dict(message) for message in value]
     return as_text(value, "prompt")
+
+
+def prompt_text(prompt: str | list[dict[str, Any]]) -> str:
+    """A prompt as `as_prompt` reads it: messages as JSON, and text too if it could be taken for messages."""
+    return prompt if isinstance(prompt, str) and as_prompt(prompt) == prompt else json.dumps(prompt)
+
+
+def _stored_prompt(text: str) -> str | list[dict[str, Any]]:
+    """JSON counts only where it holds messages, or in turn a text that would be taken for them."""
+    if not text.startswith(('[{"', '"')):
+        return text
+    try:
+        held = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(held, str):
+        return held if _stored_prompt(held) != held else text
+    is_chat = isinstance(held, list) and all(
+        isinstance(one, dict) and {"role", "content"} <= one.keys() for one in held
+    )
+    return held if is_chat else text
 
 
 def as_list(value: Any) -> list[Any]:

@@ -20,15 +20,13 @@ from offleash.eval.lock import held
 from offleash.eval.pool.fill import Fill, Totals
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.spec import MAX_K, PoolSpec
 from offleash.eval.problem import Problem, Task
 from offleash.eval.sampling import Plan, Sampling, is_int
 from offleash.eval.tasks import load_task
 from offleash.eval.verify.health import Failures
 
 MAX_NEW_TOKENS = 4096
-MAX_K = 10_000_000
-"""Samples per problem: a pool keeps track of each in memory."""
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 

@@ -13,6 +13,9 @@ from offleash.eval.files import write_atomic
 from offleash.eval.fingerprint import canonical_json
 from offleash.eval.sampling import Plan, is_untruncated
 
+MAX_K = 10_000_000
+"""Samples per problem: a pool keeps track of each in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
@@ -86,8 +89,8 @@ class PoolSpec(Spec):
             object.__setattr__(self, name, float(getattr(self, name)))
         object.__setattr__(self, "stop", tuple(self.stop))
         object.__setattr__(self, "versions", {name: str(version) for name, version in self.versions.items()})
-        if self.k < 1:
-            raise PoolError(f"a pool needs at least one sample per problem, got k={self.k}")
+        if not 1 <= self.k <= MAX_K:
+            raise PoolError(f"a pool has at least 1 and at most {MAX_K:,} samples per problem, got k={self.k}")
         try:
             self.fingerprint()
         except (TypeError, ValueError) as error:
