@@ -6,7 +6,6 @@ pool is keyed by a fingerprint and reused by later runs, variants and seeds. Tra
 the same with and without the callback.
 """
 
-import json
 import shutil
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.summary import HISTORY, read_steps, run_summary, three_digits, write_record
+from offleash.callbacks.summary import HISTORY, read_record, read_steps, run_summary, three_digits, write_record
 from offleash.callbacks.trackers import custom_layout, lost_and_gained_table, pass_at_k_figure
 from offleash.eval.comparison.changes import changes
 from offleash.eval.console import say
@@ -292,8 +291,7 @@ class SupportCallback(TrainerCallback):
 
     def _recorded(self) -> dict[str, Any]:
         """What a resumed run wrote before; {} if it measured nothing."""
-        path = self.folder / HISTORY
-        return dict(json.loads(path.read_text())) if self.history and path.exists() else {}
+        return (read_record(self.folder) or {}) if self.history else {}
 
     def _record(self) -> dict[str, Any]:
         return {

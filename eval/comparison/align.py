@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from offleash.eval.convert.importer import ENGINE
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import STATUSES, VALUES, Hits, Tally
 from offleash.eval.pool.ledger import Ledger
@@ -226,11 +227,11 @@ def _as_one_unit(hits: Hits) -> Hits:
 def unrecorded(reader: Reader) -> list[str]:
     """Statuses that an imported pool never has: nobody may have looked, so their share is not known to be 0."""
     spec, counts = reader.pool.spec, reader.all.status_ps.sum(axis=0)
-    if spec.engine != "import":
+    if spec.engine != ENGINE:
         return []
-    # With a task, the import ran its verifier; whether a completion was cut off only the file can say.
-    given = ("truncated", "timeout", "error") if spec.task_version == "as given" else ("truncated",)
-    return [status for status in given if not counts[STATUSES.index(status)]]
+    recorded = spec.versions.get(ENGINE, "").split()
+    unsaid = [status for status in ("truncated", "timeout", "error") if status not in recorded]
+    return [status for status in unsaid if not counts[STATUSES.index(status)]]
 
 
 def _values(rows: Tally, absent: Sequence[str]) -> dict[str, Floats]:

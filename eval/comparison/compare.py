@@ -167,7 +167,8 @@ def _shortcomings(reader: Reader, label: str) -> list[str]:
             f"{len(n_p):,} problems"
         )
     if absent := unrecorded(reader):
-        warnings.append(f"{where}: the import does not say which samples are {' or '.join(absent)}: no share is shown")
+        words = " or ".join(repr(status) for status in absent)
+        warnings.append(f"{where}: the import does not say which samples have the status {words}: no share is shown")
     failed = int(reader.all.status_ps[:, STATUSES.index("error")].sum())
     if failed:
         warnings.append(

@@ -63,7 +63,7 @@ class Record:
     correct: bool | None = None
     status: Status | None = None
     extracted_by: str = ""
-    truncated: bool = False
+    truncated: bool | None = None
     tokens: int | None = None
     logprob: float | None = None
     base_logprob: float | None = None
@@ -130,7 +130,7 @@ def _offleash(row: Mapping[str, Any], reading: Reading) -> list[Record]:
         correct=as_bool(row.get("correct"), "correct"),
         status=status,
         extracted_by=as_text(row.get("extracted_by", row.get("step")), "extracted_by") or "",
-        truncated=bool(as_bool(row.get("truncated"), "truncated")) or status == "truncated",
+        truncated=status == "truncated" or as_bool(row.get("truncated"), "truncated"),
         tokens=as_integer(row.get("tokens"), "tokens"),
         logprob=as_logprob(row.get("logprob"), "logprob"),
         base_logprob=as_logprob(row.get("base_logprob"), "base_logprob"),
@@ -265,7 +265,7 @@ def _verifiers(row: Mapping[str, Any], reading: Reading) -> list[Record]:
             completion=as_completion(row["completion"]),
             correct=False if failed and reading.verdicts else correct,
             status="error" if failed else None,
-            truncated=bool(row.get("is_truncated")),
+            truncated=bool(row["is_truncated"]) if "is_truncated" in row else None,
             tokens=as_integer(tokens, "output_tokens"),
             prompt=as_prompt(row.get("prompt")),
             gold=as_text(row.get("answer"), "answer"),

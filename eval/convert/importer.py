@@ -35,6 +35,8 @@ PART_ROWS, PART_CHARS = 100_000, 200_000_000
 """The most that is verified and written at once."""
 FEW_CELLS, SPARSE = 100_000_000, 100
 """A pool keeps a byte for each possible sample: more than FEW_CELLS, and SPARSE times the samples, is a mistake."""
+ENGINE = "import"
+"""The engine of a pool whose file does not name another; its "version" lists the statuses that the file records."""
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 """The numeric sampling settings of a pool."""
 
@@ -74,6 +76,8 @@ def import_samples(
         _check_verdicts(records, dict(zip((problem.id for problem in problems), answers, strict=True)), path)
     k = _largest_index(records, len(problems), path) + 1
     spec = replace(_spec_of(path, task, model, sampling or {}), problems=problems_fingerprint(problems))
+    if spec.engine == ENGINE:
+        spec = replace(spec, versions={ENGINE: " ".join(_recorded_statuses(records, task))})
     judge = _given_verdicts if task is None else _Verifier(task, problems)
     groups = _with_completions(records, path, form, reading)
     parts = ([_sample(*pair) for pair in zip(group, judge(group), strict=True)] for group in groups)
@@ -294,7 +298,7 @@ class _Verifier:
 
     def __call__(self, records: Sequence[Record]) -> list[Verdict]:
         completions = [record.completion or "" for record in records]
-        truncated = [record.truncated for record in records]
+        truncated = [bool(record.truncated) for record in records]
         problems = [self.by_id[record.problem_id] for record in records]
         verdicts = verdicts_of(self.task.verify, problems, completions, truncated)
         self.failures.add(verdicts)
@@ -333,6 +337,14 @@ def _status_of(record: Record) -> Status:
     return "no_answer" if record.answered else "ok"
 
 
+def _recorded_statuses(records: Sequence[Record], task: Task | None) -> list[str]:
+    """The statuses that a sample would have if it were the case: of others, none on record does not mean none."""
+    given = all(record.status is not None for record in records)
+    judged = given or task is not None
+    cut = given or all(record.truncated is not None for record in records)
+    return [*(["truncated"] if cut else []), *(["timeout", "error"] if judged else [])]
+
+
 def _sample(record: Record, verdict: Verdict) -> Sample:
     assert record.index is not None, "records are numbered before they become samples"
     measured = {name: getattr(record, name) for name in ("tokens", "logprob", "base_logprob", "entropy", "completion")}
@@ -367,7 +379,7 @@ def _unknown_spec(path: Path) -> PoolSpec:
         seed="unknown",
         k=1,
         plan=Plan(),
-        engine="import",
+        engine=ENGINE,
         dtype="unknown",
     )
 

@@ -1,10 +1,13 @@
 """offleash compare: what it prints and writes, which pools it takes, and how it refuses bad input."""
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from offleash.eval import compare
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.report.write import FORMATS
@@ -112,3 +115,20 @@ def test_verdicts_alone_give_dashes_and_a_reason_where_answers_would_be_needed(
         assert samples[key]["base"]["value"] is not None
     reason = next(line for line in record["warnings"] if "does not say which" in line)
     assert all(word in reason for word in unsaid)
+
+
+@pytest.mark.parametrize(
+    ("column", "known"), [({"status": "ok"}, ("truncated", "timeout", "error")), ({"truncated": False}, ("truncated",))]
+)
+def test_a_status_that_a_file_records_and_never_has_is_a_share_of_0(
+    tmp_path: Path, column: dict[str, Any], known: tuple[str, ...]
+) -> None:
+    rows = [{"problem_id": "p", "index": j, "answer": "1", "correct": j > 3, **column} for j in range(8)]
+    (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for name in ("base", "policy"):
+        assert main(["import", str(tmp_path / "samples.jsonl"), "--pool", str(tmp_path / name)]) == 0
+    found = compare(tmp_path / "base", tmp_path / "policy", resamples=20).policies[0].overall.rows
+    for status in ("truncated", "timeout", "error"):
+        assert (found[status].base.value == 0) == (status in known)
+        assert math.isnan(found[status].base.value) == (status not in known)
+    assert found["no_answer"].base.value == 0
