@@ -2,11 +2,13 @@
 
 A line may hold text of models, servers, files and folder names. Control characters (escape sequences, NUL, direction
 overrides, zero-width joiners, private use) are shown as their code in brackets, so that no text can recolor a terminal,
-set its title, write its clipboard or reorder a line.
+set its title, write its clipboard or reorder a line. Passwords in URLs and other secrets are hidden.
 """
 
 import sys
 import unicodedata
+
+from offleash.eval.secrets import hide
 
 _CONTROL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
@@ -22,7 +24,7 @@ def say(text: str, *, error: bool = False) -> None:
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)  # no bar without the module
     stream = sys.stderr if error else sys.stdout
     if tqdm is None:
-        print(visible(text), file=stream)
+        print(visible(hide(text)), file=stream)
     else:
-        tqdm.write(visible(text), file=stream)
+        tqdm.write(visible(hide(text)), file=stream)
     stream.flush()

@@ -8,6 +8,8 @@ OffleashError
 └── MonitorError (RuntimeError)  the monitor cannot measure what it promises
 """
 
+from offleash.eval.secrets import hide
+
 
 class OffleashError(Exception):
     """The base class of every error that Offleash raises on purpose, so that one `except` catches them all.
@@ -21,6 +23,9 @@ class OffleashError(Exception):
     ...     print(type(error).__name__, "countdown" in str(error))
     ConfigError True
     """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(hide(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ConfigError(OffleashError, ValueError):

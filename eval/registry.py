@@ -1,9 +1,16 @@
-"""Names of things that can be plugged in: a key of a table, or the dotted path of your own class."""
+"""Names of things that can be plugged in: a key of a table, or the dotted path of your own class.
+
+Finding your own class imports its module, which runs its code: a recipe that names one is to be trusted like a program.
+What is found is called only if it is a class with the members that its kind needs, so that a recipe cannot call
+`os:system`.
+"""
 
 import difflib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
@@ -14,17 +21,33 @@ from offleash.eval.errors import ConfigError
 WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "text", NoneType: "null"}
 
 
-def find(kind: str, name: str, table: Mapping[str, str]) -> Callable[..., Any]:
+_announce: ContextVar[Callable[[str, str], None] | None] = ContextVar("announce", default=None)
+
+
+@contextmanager
+def announced_imports(announce: Callable[[str, str], None]) -> Iterator[None]:
+    """In this block, call `announce(kind, name)` before the module of something that is not ours is imported."""
+    token = _announce.set(announce)
+    try:
+        yield
+    finally:
+        _announce.reset(token)
+
+
+def find(kind: str, name: str, table: Mapping[str, str], members: Sequence[str]) -> Callable[..., Any]:
     """What `name` stands for: a key of `table`, whose values are "module:attribute", or such a path itself.
 
-    The module is imported only now; one of your own may lie in the working directory. An unknown name is a ConfigError
-    that suggests close ones.
+    The module is imported only now; one of your own may lie in the working directory, and must hold a class with these
+    `members`. An unknown name is a ConfigError that suggests close ones.
     """
     module_name, colon, attribute = table.get(name, name).partition(":")
     if not colon:
         close = difflib.get_close_matches(name, table, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
         raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: my_module:MyClass)")
+    is_ours = module_name.split(".")[0] == "offleash"
+    if not is_ours and (announce := _announce.get()) is not None:
+        announce(kind, name)
     here = str(Path.cwd())
     if added := here not in sys.path:
         sys.path.append(here)  # not for good: the path is what a verifier's sandbox shows
@@ -35,9 +58,21 @@ def find(kind: str, name: str, table: Mapping[str, str]) -> Callable[..., Any]:
     finally:
         if added:
             sys.path.remove(here)
-    if not callable(factory := getattr(module, attribute, None)):
-        raise ConfigError(f"{kind} {name!r}: module {module_name} has no class or function {attribute!r}")
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise ConfigError(f"{kind} {name!r}: module {module_name} has no class {attribute!r}")
+    if name not in table:
+        _check_class(kind, name, factory, members)
     return factory
+
+
+def _check_class(kind: str, name: str, factory: Any, members: Sequence[str]) -> None:
+    if not inspect.isclass(factory):
+        raise ConfigError(
+            f"{kind} {name!r} is a {type(factory).__name__}: it must be a class with {', '.join(members)}"
+        )
+    if lacking := [member for member in members if not callable(getattr(factory, member, None))]:
+        raise ConfigError(f"{kind} {name!r} lacks {', '.join(lacking)}, which every {kind} has")
 
 
 def build(kind: str, name: str, factory: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -3,8 +3,10 @@
 import os
 import signal
 import sys
+import traceback
 
 from offleash.eval.console import say
+from offleash.eval.secrets import hide_in_flags
 
 LAUNCHER_IGNORES = "OFFLEASH_LAUNCHER_IGNORES_SIGINT"
 """Set by `offleash train`, whose launcher ignores Ctrl-C: the training processes decide when they end."""
@@ -28,11 +30,15 @@ def _train() -> int:
     from offleash.train.recipe.config import parse_recipe
 
     report_old_locks()
+    argv, sys.argv[1:] = sys.argv[1:], hide_in_flags(sys.argv[1:])  # trackers record the command line
     try:
-        train(parse_recipe(sys.argv[1:]))
+        train(parse_recipe(argv))
     except OffleashError as error:
         say(f"offleash: error: {error}", error=True)
         return 2
+    except Exception:  # not left to the interpreter, which would print secrets
+        say(traceback.format_exc(), error=True)
+        return 1
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.images import as_parts
 from offleash.eval.lock import hold
 from offleash.eval.problem import Task
+from offleash.eval.secrets import hide
 from offleash.eval.tasks import load_task
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.checks import no_op_settings
@@ -37,7 +39,7 @@ from offleash.train.preflight.recipe_checks import (
 from offleash.train.preflight.vllm_cpu import prepare_vllm
 from offleash.train.progress import ProgressBar
 from offleash.train.publish import copy_card, push_final, repo_name
-from offleash.train.recipe.config import Recipe
+from offleash.train.recipe.config import Recipe, move_tokens
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.checkpoints import export_final
 from offleash.train.run_folder.folder import FINAL, PART, TENSORBOARD, begin, find_start
@@ -81,6 +83,7 @@ def train(recipe: Recipe) -> ExploringTrainer | None:
     """
     folder = Path(recipe.training.output_dir)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / TENSORBOARD)
+    move_tokens(recipe.training)
     _plain_cpu(recipe.training)
     check_launch()
     check_precision(recipe.training)
@@ -193,6 +196,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
     )
+    _hide_passwords(training)
     reward.end_token_ids = frozenset([*trainer.eos_token_ids, text_tokenizer(trainer).pad_token_id])
     if with_images:
         hide_image_token(trainer)
@@ -201,6 +205,13 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         if trainer.accelerator.is_local_main_process:
             say(f"offleash: WARNING: {line}")
     return trainer
+
+
+def _hide_passwords(training: TrainingArguments) -> None:
+    """In URLs, which the trainer has used by now: its arguments are saved with every checkpoint."""
+    for field in fields(training):
+        if isinstance(value := getattr(training, field.name), str) and (hidden := hide(value)) != value:
+            setattr(training, field.name, hidden)
 
 
 def training_dataset(task: Task, with_images: bool = False) -> Dataset:

@@ -38,4 +38,4 @@ def check_engine_args(name: str, source: ModelSource, /, **options: Any) -> None
 
 def find_engine(name: str) -> Callable[..., Any]:
     """The class of the engine of that name or dotted path."""
-    return find("engine", name, ENGINES)
+    return find("engine", name, ENGINES, ("generate", "close"))

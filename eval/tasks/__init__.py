@@ -24,6 +24,9 @@ TASKS: dict[str, str | Benchmark] = {
 def load_task(name: str, /, **kwargs: Any) -> Task:
     """Load the task of that name, or of a dotted path `my_module:MyTask`, with `kwargs` as its arguments.
 
+    Loading a task of your own imports its module, which runs its code. Only a class with the methods `verify` and
+    `correct_answers` is called.
+
     `offleash tasks` lists the names and their arguments. Most benchmarks are downloaded from the hub, or read from
     `path=...`; `countdown` and the `gym/` tasks are generated.
 
@@ -48,4 +51,5 @@ def _find(name: str) -> Callable[..., Any]:
         return entry
     if name.startswith("gym/"):
         return partial(import_module("offleash.eval.tasks.gym_levels").gym_task, name)
-    return find("task", name, {known: path if isinstance(path, str) else "" for known, path in TASKS.items()})
+    table = {known: path if isinstance(path, str) else "" for known, path in TASKS.items()}
+    return find("task", name, table, ("verify", "correct_answers"))

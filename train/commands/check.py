@@ -5,16 +5,19 @@
     offleash check recipes/models/dapo-7b.yaml --gpu H100 --accelerate recipes/accelerate/node_zero3.yaml
 
 Every key of the recipe is also a flag here, as in training (`--max_completion_length 4096`). Nothing is trained and no
-weights are loaded: the model's config and tokenizer are enough, and the tasks with their gold answers. If the hub is
+weights are loaded: the model's config and tokenizer are enough, and the tasks with their gold answers. Classes of your
+own that the recipe names are imported, which runs their code: a warning names each before that. If the hub is
 not reachable, give folders: --model_name_or_path FOLDER (config.json and the tokenizer), and path=FILE in train_args
 and probe_args. Exits with status 1 if something would fail or does not fit.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.registry import announced_imports
 from offleash.train.forecast.cost import TRAFFIC, Lengths
 from offleash.train.forecast.forecast import Forecast
 from offleash.train.forecast.hardware import EFFICIENCY, GIB, GPUS, Machines, find_device
@@ -28,8 +31,11 @@ def main(argv: list[str]) -> int:
     _check_flags(options)
     sharding, gpus = read_accelerate_config(options.accelerate) if options.accelerate else ("none", 1)
     machines = Machines(find_device(options.gpu), options.gpus or gpus, sharding, options.mfu)
-    recipe = parse_recipe(["--config", options.recipe, *rest], machines.gpus)
-    review = review_recipe(recipe, machines, prompt_tokens=options.prompt_tokens, mean_tokens=options.mean_tokens)
+    with announced_imports(_warner()):
+        recipe = parse_recipe(["--config", options.recipe, *rest], machines.gpus)
+        if recipe.training.trust_remote_code:
+            _warn(f"trust_remote_code runs code that comes with {recipe.model.model_name_or_path}")
+        review = review_recipe(recipe, machines, prompt_tokens=options.prompt_tokens, mean_tokens=options.mean_tokens)
     say(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
     _show_inputs(review)
     if review.forecast is not None and review.lengths is not None:
@@ -41,6 +47,22 @@ def main(argv: list[str]) -> int:
         say(f"PROBLEM   {problem}")
     say("offleash: this recipe will not run as it is" if review.problems else "offleash: no problems found")
     return 1 if review.problems else 0
+
+
+def _warner() -> Callable[[str, str], None]:
+    """Warns once of each name in a recipe that is not ours."""
+    told: set[str] = set()
+
+    def warn(kind: str, name: str) -> None:
+        if name not in told:
+            told.add(name)
+            _warn(f"{kind} {name} is not part of Offleash, and importing it runs its code")
+
+    return warn
+
+
+def _warn(text: str) -> None:
+    say(f"offleash: WARNING: {text}", error=True)
 
 
 def _parser() -> argparse.ArgumentParser:

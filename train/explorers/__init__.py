@@ -35,7 +35,7 @@ EXPLORERS: dict[str, str] = {
 
 def find_explorer(name: str) -> Any:
     """The class with that name or dotted path."""
-    return find("explorer", name, EXPLORERS)
+    return find("explorer", name, EXPLORERS, ("attach", "prepare", "collect", "advantages", "extra_loss"))
 
 
 def fit_explorer_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ Integers stay integers.
 import difflib
 import json
 import math
+import os
 from argparse import ArgumentTypeError
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -23,6 +24,7 @@ from trl import GRPOConfig, ModelConfig, TrlParser
 import offleash.recipes
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
+from offleash.eval.secrets import without_secrets
 from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
 
 LAB_MODEL = "lab"
@@ -174,11 +176,32 @@ def _resolve(
     _check_known({word.split("=")[0].lstrip("-") for word in rest if word.startswith("--")}, known, "as a flag")
     if rest:
         raise ConfigError(f"these arguments belong to no flag: {' '.join(rest)}")
+    move_tokens(training)
     if model.model_name_or_path is None:
         raise ConfigError("model_name_or_path is missing: give a model folder, a hub id, or `lab` for the embedded one")
     if model.model_name_or_path == LAB_MODEL:
         model.model_name_or_path = str(RECIPES / "lab" / "base")
     return Recipe(run, training, model)
+
+
+def move_tokens(training: GRPOConfig) -> None:
+    """Put tokens for the hub into the environment (HF_TOKEN): the Trainer writes its arguments to several files.
+
+    Raises ConfigError for tokens that differ, and for other secrets in model_init_kwargs.
+    """
+    kwargs = dict(training.model_init_kwargs or {})
+    given = [training.hub_token, kwargs.get("token"), kwargs.get("use_auth_token")]
+    tokens = {token for token in given if isinstance(token, str) and token}
+    if len(tokens) > 1:
+        raise ConfigError("hub_token and model_init_kwargs.token differ: give one, or set HF_TOKEN in the environment")
+    if tokens:
+        os.environ["HF_TOKEN"] = tokens.pop()
+        training.hub_token = None
+        kwargs = {key: value for key, value in kwargs.items() if key not in ("token", "use_auth_token")}
+        training.model_init_kwargs = kwargs or None
+    for key, value in kwargs.items():
+        if without_secrets({key: value}) != {key: value}:
+            raise ConfigError(f"model_init_kwargs.{key} holds a secret and would be saved: set it in the environment")
 
 
 def _parser(processes: int | None) -> _Parser:
@@ -249,7 +272,7 @@ def resolved(recipe: Recipe) -> dict[str, Any]:
     }
     del values["generation_batch_size"]  # follows from the others, and TRL accepts only one of them
     del values["allow"]  # belongs to one resume, not to the run
-    return as_json(values)
+    return dict(without_secrets(as_json(values)))
 
 
 def as_json(values: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from transformers import TrainingArguments
 from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
+from offleash.eval.secrets import HIDDEN, without_secrets
 from offleash.train.explorers import find_explorer
 from offleash.train.preflight.launch import sharding
 from offleash.train.preflight.precision import precision
@@ -129,7 +130,7 @@ def changes(recipe: Recipe, folder: Path) -> list[Change]:
     if not path.exists():
         return []
     now = resolved(recipe)
-    saved = {**_defaults(recipe), **read_recipe_file(path)}
+    saved = {**_defaults(recipe), **without_secrets(read_recipe_file(path))}
     old, new = _comparable({key: saved.get(key) for key in now}), _comparable(now)
     found = [Change(key, old.get(key), new.get(key)) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     before, after = (list(explorer_mapping(values["explorer"])) for values in (saved, now))
@@ -177,13 +178,13 @@ def _filled(explorer: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys. Unset, empty and absent are the same; only an inner {} is kept."""
+    """Nested mappings as dotted keys. Unset, empty, hidden and absent are the same; only an inner {} is kept."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and (value or not prefix):
             found |= _leaves(value, f"{key}.")
-        elif value is not None and value != []:
+        elif value not in (None, [], HIDDEN):
             found[key] = value
     return found
 

@@ -16,6 +16,7 @@ from typing import Any
 from offleash.callbacks.summary import HISTORY, read_record
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
+from offleash.eval.secrets import hide, hide_in_flags, without_secrets
 from offleash.train.recipe.config import flag_name, read_recipe_file
 from offleash.train.run_folder.checkpoints import checkpoints
 from offleash.train.run_folder.folder import FINAL
@@ -129,7 +130,8 @@ def record_start(run: Run) -> None:
 
 
 def record_failure(run: Run, status: int, last_lines: Sequence[str]) -> None:
-    write_atomic(run.folder / FAILED, json.dumps({"status": status, "last_lines": list(last_lines)}, indent=1).encode())
+    record = {"status": status, "last_lines": [hide(line) for line in last_lines]}
+    write_atomic(run.folder / FAILED, json.dumps(record, indent=1).encode())
 
 
 def asked_of(run: Run) -> dict[str, Any]:
@@ -163,11 +165,13 @@ def _run(base: Path, settings: Mapping[str, Any], overlay: Overlay, seed: int, o
         *("--seed", str(seed), "--output_dir", str(folder), "--monitor_base_pools", str(out / BASE_POOLS)),
         *("--resume", *extra),
     ]
-    asked = {
-        **{key: value for key, value in settings.items() if f"--{key}" not in OURS},
-        **{f"overlay.{key}": value for key, value in overlay.settings.items()},
-        "flags": list(extra),
-    }
+    asked = without_secrets(
+        {
+            **{key: value for key, value in settings.items() if f"--{key}" not in OURS},
+            **{f"overlay.{key}": value for key, value in overlay.settings.items()},
+            "flags": hide_in_flags(extra),
+        }
+    )
     # As JSON reads it back: dates and tuples would never compare equal.
     return Run(overlay, seed, folder, tuple(words), json.loads(json.dumps(asked, default=str)))
 

@@ -221,3 +221,23 @@ def test_numbers_that_make_no_sense_are_refused(flags, capsys):
 def test_unknown_keys_are_refused_as_in_training(capsys):
     assert main([*LAB, "--bet", "1"]) == 2
     assert "did you mean beta?" in capsys.readouterr().err
+
+
+def test_what_is_not_ours_is_named_before_it_is_imported(tmp_path, monkeypatch, capsys):
+    for name in ("foreign_task", "foreign_explorer"):
+        (tmp_path / f"{name}.py").write_text(f"import sys\nprint('IMPORTED {name}', file=sys.stderr)\nclass Own: ...\n")
+    monkeypatch.chdir(tmp_path)
+    main([*LAB, "--task", "foreign_task:Own"])
+    main([*LAB, "--explorer", "foreign_explorer:Own"])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "foreign" in line]
+    assert len(lines) == 5
+    for name, (warned, imported) in zip(("foreign_task", "foreign_explorer"), (lines[:2], lines[2:4]), strict=True):
+        assert "WARNING" in warned
+        assert f"{name}:Own is not part of Offleash" in warned
+        assert imported == f"IMPORTED {name}"
+    assert lines[4].startswith("offleash: error: explorer 'foreign_explorer:Own' lacks ")
+
+
+def test_a_model_with_code_of_its_own_is_warned_of(capsys):
+    main([*LAB, "--trust_remote_code", "true"])
+    assert "trust_remote_code runs code" in capsys.readouterr().err

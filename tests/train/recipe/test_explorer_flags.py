@@ -174,5 +174,5 @@ def test_arguments_without_a_simple_type_stay_as_they_are() -> None:
 
 
 def test_what_is_no_explorer_is_refused() -> None:
-    with pytest.raises(ConfigError, match="Explorer"):
+    with pytest.raises(ConfigError, match="collections:Counter"):
         load_explorers({"collections:Counter": {}})
