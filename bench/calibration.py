@@ -2,6 +2,7 @@
 
     python bench/calibration.py --table coverage            # intervals of base - policy in pass@k
     python bench/calibration.py --table headline            # leads claimed between two pools of one model
+    python bench/calibration.py --table subsets             # NSCR at k = 64 from 64 and more samples
 
 Every table prints its worst case last. `docs/statistics.md` quotes these.
 """
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 from offleash.eval.stats.curves import beyond_noise, compare_curves
 from offleash.eval.stats.passk import budgets, pass_at_k
+from offleash.eval.stats.subsets import expected_cells
+from offleash.eval.stats.support import cells_of, metrics
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
@@ -103,7 +106,18 @@ def headline(trials: int, rng: Rng) -> None:
     print(f"worst: {worst[0]:.3f} ({worst[1]}); standard error {math.sqrt(0.95 * 0.05 / trials):.3f}")
 
 
-TABLES: dict[str, Callable[[int, Rng], None]] = {"coverage": coverage, "headline": headline}
+def subsets(trials: int, rng: Rng) -> None:
+    """Mean and standard deviation of NSCR at k = 64 over pools of n samples of the same 300 problems."""
+    base, policy = sharpened(300, rng)
+    in_base, in_policy = (1 - (1 - side) ** 64 for side in (base, policy))
+    print(f"truth {metrics(cells_of(in_base, in_policy).sum(axis=0))['nscr']:.4f}")
+    for n in (64, 256, 1024):
+        drawn = [expected_cells(rng.binomial(n, base), rng.binomial(n, policy), n, n, 64) for _ in range(trials)]
+        nscr = metrics([cells.sum(axis=0) for cells in drawn])["nscr"]
+        print(f"n = {n:<5} mean {nscr.mean():.4f}, standard deviation {nscr.std():.4f}")
+
+
+TABLES: dict[str, Callable[[int, Rng], None]] = {"coverage": coverage, "headline": headline, "subsets": subsets}
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     add("pools", nargs="*", type=Path, metavar="BASE POLICY", help="folders of pools; more than two are a series")
     add("--base", nargs="+", type=Path, metavar="POOL", help="the base's pools, one per task")
     add("--policy", nargs="+", type=Path, action="append", metavar="POOL", help="a policy's pools; repeat for a series")
-    add("--k", type=int, help="compare the first K draws of each problem (default: all that both sides have)")
+    add("--k", type=int, help="compare at K draws of each problem (default: all that both sides have)")
     add("--force", action="store_true", help="compare although template or sampling differ, with a warning")
     add("--pair", metavar="NAME", help="show the paper's numbers for this model pair next to ours")
     add("--json", type=Path, metavar="FILE", help="every number with its interval; keys: offleash.eval.report.record")

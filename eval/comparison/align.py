@@ -1,11 +1,13 @@
-"""Two pools of one task brought to the same draws, as arrays over problems and units, with the scores they hold.
+"""Two pools of one task side by side, as arrays over problems and units, with the scores they hold.
 
-Support grows with the number of draws, and the plug-in entropy and the majority depend on it too: they are only
-compared at equal budgets. Of fixed plans each problem keeps the first k draws on both sides, k being the smaller of its
-two budgets. A plan that stops at r successes says less about a problem than it drew: both pools are cut to the same
-plan, the smaller r and the smaller cap, which is exact for any pool that holds those draws (`stats.stopping`). Such a
-plan asks whether a problem is solved, not which of its answers are reached: a problem is one unit then. pass@k needs no
-cut: its estimators use every draw of each pool.
+Support grows with the number of draws, and the plug-in entropy, majority and cover depend on it too: they are only
+compared at equal budgets, k being the smaller of a problem's two. Of fixed plans every draw is used all the same: what
+k draws would show is an expectation over the k-subsets of all of them (`stats.subsets`), so the order of the draws
+decides nothing. What does not depend on the number of draws (pass@k, accuracy, lengths, rates) is of all.
+
+A plan that stops at r successes says less about a problem than it drew: both pools are cut to the same plan, the
+smaller r and the smaller cap, which is exact for any pool that holds those draws (`stats.stopping`). Such a plan asks
+whether a problem is solved, not which of its answers are reached: a problem is one unit then.
 
 Scores of `offleash score` replace what was recorded while drawing, all of it or nothing: numbers of one cell are
 measured one way. A model is identified by the fingerprint of its weights, never by a name. So a base's pool and a
@@ -55,9 +57,9 @@ class Reader:
     def all(self) -> Tally:
         return self.pool.tally(note=self.note)
 
-    def first(self, limit_p: Ints | None) -> Tally:
-        """Of the draws with an index below each problem's limit; None is all of them."""
-        return self.all if limit_p is None else self.pool.tally(limit_p, self.note)
+    def first(self, limit_p: Ints) -> Tally:
+        """Of the draws with an index below each problem's limit."""
+        return self.pool.tally(limit_p, self.note)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -70,9 +72,9 @@ class Arm:
 
     pool: Pool
     hits: Hits
-    """At the draws that are compared."""
+    """Of all its draws, or of those that the common plan takes."""
     limit_p: Ints
-    """Over all problems of the pool: the draws that are compared have an index below it."""
+    """Over all problems of the pool: these draws have an index below it."""
     all_n_p: Ints
     all_correct_p: Ints
     plan: Stop | None
@@ -98,8 +100,11 @@ class Aligned:
     base: Arm
     policy: Arm
     plan: Stop | None
-    """The plan both were cut to; None if both are fixed, then both have the same draws per problem."""
+    """The plan both were cut to; None if both are fixed."""
+    k_p: Ints
+    """Draws a side at which each problem is compared; of a plan that stops early its cap."""
     rows_k: int
+    """Draws that majority, plug-in entropy and cover are about, the fewest where they differ."""
     notes: tuple[str, ...]
 
     @property
@@ -109,7 +114,7 @@ class Aligned:
 
 
 def align(base: Reader, policy: Reader, k: int | None = None) -> Aligned:
-    """Bring two pools of the same problems to the same draws, at most `k` of each problem."""
+    """Two pools of the same problems, to be compared at the same number of draws, at most `k` of each problem."""
     if k is not None and k < 1:
         raise PoolError(f"k must be at least 1, got {k}")
     n_base, n_policy = base.all.hits.n_p, policy.all.hits.n_p
@@ -123,37 +128,24 @@ def align(base: Reader, policy: Reader, k: int | None = None) -> Aligned:
 
 def _align_fixed(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Aligned:
     task, n_base, n_policy = base.pool.spec.task, base.all.hits.n_p, policy.all.hits.n_p
-    k_p = np.minimum(n_base, n_policy)
-    k_p = k_p if k is None else np.minimum(k_p, k)
-    limits = [_limit(reader, k_p) for reader in (base, policy)]
+    all_k_p = np.minimum(n_base, n_policy)
+    all_k_p = all_k_p if k is None else np.minimum(all_k_p, k)
+    k_p = all_k_p[kept]
     notes = []
-    if k is not None and k > int(k_p[kept].max()):
-        notes.append(f"{task}: k = {k:,} was asked for, both sides have {_span(k_p[kept])} draws")
-    if any(limit_p is not None for limit_p in limits):
+    if k is not None and k > int(k_p.max()):
+        notes.append(f"{task}: k = {k:,} was asked for, both sides have {_span(k_p)} draws")
+    if np.any(n_base[kept] > k_p) or np.any(n_policy[kept] > k_p):
         notes.append(
             f"{task}: the base has {_span(n_base[kept])} draws per problem, the policy {_span(n_policy[kept])}: "
-            f"support, entropies and majority are of the first {_span(k_p[kept])} of each, pass@k is of all"
+            f"support, majority, plug-in entropy and cover are what {_span(k_p)} of them show on average, over all subsets; "
+            "everything else is of all draws"
         )
-    arms = []
-    for reader, limit_p in zip((base, policy), limits, strict=True):
-        counted = reader.first(limit_p)
-        arms.append(_arm(reader, reader.all, counted, counted, limit_p, kept, None))
-    rows_k = int(k_p[kept].min())
-    return Aligned(task, kept, _domains(base.pool, kept), arms[0], arms[1], None, rows_k, tuple(notes))
-
-
-def _limit(reader: Reader, k_p: Ints) -> Ints | None:
-    """The index below which each problem has its first `k_p` draws; None if those are all it has."""
-    n_p = reader.all.hits.n_p
-    if np.array_equal(n_p, k_p):
-        return None
-    if bool(np.all(n_p == reader.pool.spec.k)):
-        return k_p
-    limits = []
-    for k, missing in zip(k_p.tolist(), reader.pool.missing(), strict=True):
-        # A missing draw lies before the k-th drawn one exactly when fewer than k were drawn before it.
-        limits.append(k + int(np.searchsorted(missing - np.arange(len(missing)), k)) if k else 0)
-    return np.array(limits)
+    unlimited_p = np.full(len(n_base), np.iinfo(np.int64).max)
+    of_base, of_policy = (
+        _arm(one, one.all, one.all.hits, _values(one.all, unrecorded(one), all_k_p), unlimited_p, kept, None)
+        for one in (base, policy)
+    )
+    return Aligned(task, kept, _domains(base.pool, kept), of_base, of_policy, None, k_p, int(k_p.min()), tuple(notes))
 
 
 def _align_stopped(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Aligned:
@@ -173,7 +165,8 @@ def _align_stopped(base: Reader, policy: Reader, kept: Ints, k: int | None) -> A
         if reader.successes is not None:
             own = Stop(reader.successes, int(reader.ledger.reach_p(reader.successes)[kept].min()))
             every = reader.first(reader.ledger.stop_p(*own))
-        arms.append(_arm(reader, every, reader.first(limit_p), reader.first(same_p), limit_p, kept, own))
+        hits, values = reader.first(limit_p).hits, _values(reader.first(same_p), unrecorded(reader))
+        arms.append(_arm(reader, every, _as_one_unit(hits), values, limit_p, kept, own))
     notes = [
         f"{task}: compared under the plan until {plan.successes} successes, at most {plan.cap} draws; "
         f"rates, entropies and majority are of the first {rows_k} draws of every problem"
@@ -183,23 +176,28 @@ def _align_stopped(base: Reader, policy: Reader, kept: Ints, k: int | None) -> A
             f"{task}: support is of problems only. The plan stops a problem at its {plan.successes} "
             "correct samples and does not look for its other answers: draw with a fixed plan to count those"
         )
-    base_arm, policy_arm = (replace(arm, hits=_as_one_unit(arm.hits)) for arm in arms)
-    return Aligned(task, kept, _domains(base.pool, kept), base_arm, policy_arm, plan, rows_k, tuple(notes))
+    k_p = np.full(len(kept), plan.cap)
+    return Aligned(task, kept, _domains(base.pool, kept), arms[0], arms[1], plan, k_p, rows_k, tuple(notes))
 
 
 def _arm(
-    reader: Reader, every: Tally, counted: Tally, rows: Tally, limit_p: Ints | None, kept: Ints, plan: Stop | None
+    reader: Reader,
+    every: Tally,
+    hits: Hits,
+    values: dict[str, Floats],
+    limit_p: Ints,
+    kept: Ints,
+    plan: Stop | None,
 ) -> Arm:
-    """`every`, `counted` and `rows` are of the draws behind pass@k, behind support, and behind `values`."""
-    unlimited_p = np.full(len(every.hits.n_p), np.iinfo(np.int64).max)
+    """`every` is of the draws behind pass@k."""
     return Arm(
         pool=reader.pool,
-        hits=_of_problems(counted.hits, kept),
-        limit_p=unlimited_p if limit_p is None else limit_p,
+        hits=_of_problems(hits, kept),
+        limit_p=limit_p,
         all_n_p=every.hits.n_p[kept],
         all_correct_p=every.hits.correct_p[kept],
         plan=plan,
-        values={name: value_p[kept] for name, value_p in _values(rows, unrecorded(reader)).items()},
+        values={name: value_p[kept] for name, value_p in values.items()},
     )
 
 
@@ -234,17 +232,18 @@ def unrecorded(reader: Reader) -> list[str]:
     return [status for status in unsaid if not counts[STATUSES.index(status)]]
 
 
-def _values(rows: Tally, absent: Sequence[str]) -> dict[str, Floats]:
-    plain_p, corrected_p = rows.answer_entropies()
+def _values(rows: Tally, absent: Sequence[str], k_p: Ints | None = None) -> dict[str, Floats]:
+    """Of all draws counted; what depends on their number is that expected of `k_p` of them."""
+    plain_p, corrected_p = rows.answer_entropies(k_p)
     known = [status for status in ("no_answer", "truncated", "timeout", "error") if status not in absent]
     return {
         "avg": rows.accuracy(),
-        "majority": rows.majority(),
+        "majority": rows.majority(k_p),
         "answer_entropy": plain_p,
         "answer_entropy_corrected": corrected_p,
         "effective_answers": effective_answers(corrected_p),
         "pcmd": rows.pcmd(),
-        **{f"cover_{tau}": cover_at_tau(rows.hits.correct_p, rows.hits.n_p, tau) for tau in TAUS},
+        **{f"cover_{tau}": cover_at_tau(rows.hits.correct_p, rows.hits.n_p, tau, k_p) for tau in TAUS},
         **{name: rows.mean(name) for name in VALUES},
         **{status: np.full(len(plain_p), np.nan) for status in absent},
         **{status: rows.status_share(status) for status in known},

@@ -1,6 +1,6 @@
 """Pools in, one plain `Comparison` out: what a policy (or a series of checkpoints) reaches that its base did not.
 
-Base and policy are brought to the same draws (`comparison.align`), and every number is then taken over all
+Base and policy are compared at the same number of draws (`comparison.align`), and every number is taken over all
 problems, per task and per domain (the problem's metadata "domain" or "subject", else its task): the paper's Tables 1, 4
 and 5 with the intervals, noise and detection limits that they lack. Nothing is printed here; `offleash.eval.report`
 does that.
@@ -51,7 +51,7 @@ def compare(
         policy: a pool; a folder that holds one pool per task; or a folder of checkpoints, such as the `pools` of a
             training run, which is a series. A list is a series as well, each item a policy; an item that is itself
             a list names the pools of one policy, one per task.
-        k: compare the first k draws of each problem (default: all that both sides have).
+        k: compare at k draws of each problem, as expected of any k of its draws (default: all that both sides have).
         force: compare although template or sampling settings differ, with a warning.
         confidence: of every interval.
         resamples: bootstrap resamples per interval.

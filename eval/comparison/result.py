@@ -113,7 +113,10 @@ class Perplexity:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """All problems, those of a task or those of a domain. Support and `rows` are of the draws both sides have."""
+    """All problems, those of a task or those of a domain.
+
+    Support, majority, plug-in entropy and cover are at k draws a side; where a side has more, as expected of k of them.
+    """
 
     name: str
     problems: int
@@ -121,12 +124,14 @@ class Scope:
     """Every problem is one unit, so that `units` and `problem_level` say the same."""
     k_min: int
     k_max: int
-    """Fewest and most draws of a problem compared."""
+    """The smallest and the largest k of a problem."""
+    n_min: int
+    """Fewest draws that a problem has on either side."""
     units: Level
     problem_level: Level
     curves: Curves
     rows_k: int
-    """Draws of a problem that `rows` is about, the fewest where they differ."""
+    """Draws of a problem that majority, plug-in entropy and cover are about, the fewest where they differ."""
     rows: Mapping[str, Contrast]
     """Keys: see `offleash.eval.comparison.scopes.ROWS`."""
     perplexity: tuple[Perplexity, ...]

@@ -1,6 +1,6 @@
 """Every number of a comparison over one set of problems: all of them, a task's or a domain's.
 
-Problems come as parts of tasks, each task's two pools brought to the same draws; they are put side by side here and
+Problems come as parts of tasks, each task's two pools aligned (`comparison.align`); they are put side by side here and
 handed to the estimators. Resampling is over problems with base and policy kept together, as everywhere.
 """
 
@@ -20,9 +20,12 @@ from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
 from offleash.eval.stats.passk import budgets
 from offleash.eval.stats.posterior import posterior_dynamics
 from offleash.eval.stats.stopping import stopped_noise_test
+from offleash.eval.stats.subsets import expected_cells
 from offleash.eval.stats.support import (
+    CELLS,
     STABLE_HITS,
     bootstrap_dynamics,
+    cells_of,
     detection_limit,
     detection_limit_exact,
     dynamics_above,
@@ -32,7 +35,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ROWS: dict[str, str] = {
-    "avg": "accuracy (avg@k)",
+    "avg": "accuracy",
     "majority": "majority@k",
     "tokens": "response length (tokens)",
     "token_entropy": "token entropy (nats)",
@@ -102,13 +105,15 @@ class Part(NamedTuple):
 
 
 class _Hits(NamedTuple):
-    """Units, or problems as if they were units: hits and draws of both sides, and the problem each belongs to."""
+    """Units, or problems as if they were units: hits and draws of both sides, the problem each belongs to, and the
+    draws a side at which it is compared."""
 
     base: Ints
     policy: Ints
     n_base: Ints
     n_policy: Ints
     problem: Ints
+    k: Ints
 
 
 def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope:
@@ -116,13 +121,14 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
     how = _Resampling(rng, settings.confidence, settings.resamples)
     parts = [part for part in parts if part.chosen_p.any()]
     problems, units = [_problem_hits(part) for part in parts], [_unit_hits(part) for part in parts]
-    k_p = np.concatenate([_budget(part) for part in parts])
+    k_p = np.concatenate([part.aligned.k_p[part.chosen_p] for part in parts])
     return Scope(
         name=name,
         problems=len(k_p),
         one_unit=all(_is_one_unit(part) for part in parts),
         k_min=int(k_p.min()),
         k_max=int(k_p.max()),
+        n_min=min(_largest_k(part, side) for part in parts for side in ("base", "policy")),
         units=_level(parts, units, int(k_p.min()), how),
         problem_level=_level(parts, problems, int(k_p.min()), how),
         curves=_curves(parts, how),
@@ -156,22 +162,16 @@ def _is_one_unit(part: Part) -> bool:
     return np.array_equal(part.aligned.unit_problem[part.chosen_u], np.flatnonzero(part.chosen_p))
 
 
-def _budget(part: Part) -> Ints:
-    """Draws that a unit's absence rests on: of an adaptive plan its cap, since it only stops early on a success."""
-    drawn_p = part.problems(lambda arm: arm.hits.n_p)[0]
-    return drawn_p if part.aligned.plan is None else np.full(drawn_p.shape, part.aligned.plan.cap)
-
-
 def _problem_hits(part: Part) -> _Hits:
     correct, draws = part.problems(lambda arm: arm.hits.correct_p), part.problems(lambda arm: arm.hits.n_p)
-    return _Hits(*correct, *draws, np.arange(len(correct[0])))
+    return _Hits(*correct, *draws, np.arange(len(correct[0])), part.aligned.k_p[part.chosen_p])
 
 
 def _unit_hits(part: Part) -> _Hits:
     base, policy = part.aligned.base.hits, part.aligned.policy.hits
     problem_u = base.unit_problem[part.chosen_u]
     hits = (base.unit_hits[part.chosen_u], policy.unit_hits[part.chosen_u])
-    return _Hits(*hits, base.n_p[problem_u], policy.n_p[problem_u], problem_u)
+    return _Hits(*hits, base.n_p[problem_u], policy.n_p[problem_u], problem_u, part.aligned.k_p[problem_u])
 
 
 def _joined(parts: Sequence[_Hits]) -> _Hits:
@@ -196,10 +196,22 @@ def _support(
     tests = [_noise(part.aligned.plan, of_part, threshold) for part, of_part in zip(parts, hits, strict=True)]
     return Support(
         threshold=threshold,
-        estimates=bootstrap_dynamics(joined.base, joined.policy, joined.problem, threshold=threshold, **how._asdict()),
+        estimates=bootstrap_dynamics(_cells(parts, hits, threshold), joined.problem, **how._asdict()),
         shrunk=_sum([None if test is None else test.shrunk for test in tests]),
         expanded=_sum([None if test is None else test.expanded for test in tests]),
         detection_limit=detection_limit(k) if threshold == 1 else detection_limit_exact(k, hits=min(threshold - 1, k)),
+    )
+
+
+def _cells(parts: Sequence[Part], hits: Sequence[_Hits], threshold: int) -> Floats:
+    """[units, 4]: each unit as P, S, E and O, all parts one after another."""
+    return np.concatenate(
+        [
+            expected_cells(h.base, h.policy, h.n_base, h.n_policy, h.k, threshold)
+            if part.aligned.plan is None
+            else cells_of(h.base >= threshold, h.policy >= threshold)
+            for part, h in zip(parts, hits, strict=True)
+        ]
     )
 
 
@@ -208,7 +220,7 @@ def _noise(plan: Stop | None, hits: _Hits, threshold: int) -> NoiseTest | None:
     if not len(hits.base):
         return NoiseTest(excess_over(0, np.ones(1)), excess_over(0, np.ones(1)))
     if plan is None:
-        return noise_test(*hits, threshold)
+        return noise_test(*hits[:5], threshold)
     if len(np.unique(hits.problem)) < len(hits.problem):
         return None
     base, policy = (hits.n_base, hits.base), (hits.n_policy, hits.policy)
@@ -265,44 +277,42 @@ def _joined_values(parts: Sequence[Part], name: str) -> tuple[Floats, Floats]:
     return np.concatenate([one for one, _ in pairs]), np.concatenate([other for _, other in pairs])
 
 
-def _mean_estimates(rows_pc: Floats, pseudo_rc: Floats, weight_r: Floats, how: _Resampling) -> list[Estimate]:
+def _mean_estimates(
+    rows_pc: Floats, pseudo_rc: Floats, pseudo_r: Floats, how: _Resampling, share_pc: Floats | float = 1.0
+) -> list[Estimate]:
     """The mean of each column over the rows where it is known, resampling rows; NaN is unknown, also in `pseudo_rc`,
-    whose rows are pseudo-problems of weight `weight_r`."""
+    whose rows are pseudo-problems of weight `pseudo_r`. A row counts with its share."""
     n, width = rows_pc.shape
     values = np.vstack([rows_pc, pseudo_rc])
-    known = np.isfinite(values)
-    shape = np.r_[np.ones(n), weight_r]
-    means = weighted_means(np.hstack([np.where(known, values, 0.0), known]), shape, how.resamples, how.rng)
+    known = np.isfinite(values).astype(np.float64)
+    known[:n] *= share_pc
+    shape = np.r_[np.ones(n), pseudo_r]
+    means = weighted_means(np.hstack([np.where(known > 0, values, 0.0) * known, known]), shape, how.resamples, how.rng)
     total_bc, share_bc = means[:, :width], means[:, width:]
     resampled_bc = np.divide(total_bc, share_bc, out=np.full(total_bc.shape, np.nan), where=share_bc > 0)
     estimates = []
     for c in range(width):
-        sure = rows_pc[known[:n, c], c]
+        there = known[:n, c] > 0
+        sure = rows_pc[there, c]
         # One problem alone says nothing about the variation between problems, unless pseudo-problems do.
         spread = resampled_bc[:, c] if len(sure) > 1 or known[n:, c].any() else np.empty(0)
-        mean = float(sure.mean()) if len(sure) else math.nan
+        mean = float(np.average(sure, weights=known[:n, c][there])) if len(sure) else math.nan
         estimates.append(interval(mean, spread, len(sure), how.confidence))
     return estimates
 
 
 def _perplexities(parts: Sequence[Part], problems: Sequence[_Hits], how: _Resampling) -> list[Perplexity]:
-    joined = _joined(problems)
-    in_base, in_policy = joined.base > 0, joined.policy > 0
-    masks = {
-        "all": np.ones(len(in_base), bool),
-        "preserved": in_base & in_policy,
-        "shrunk": in_base & ~in_policy,
-        "expanded": ~in_base & in_policy,
-        "out": ~in_base & ~in_policy,
-    }
+    cells_p4 = _cells(parts, problems, 1)
+    shares = np.c_[np.ones(len(cells_p4)), cells_p4]
     found = []
     for drawn_by, under, name in _PERPLEXITIES:
         nll_p = _joined_values(parts, name)[0 if drawn_by == "base" else 1]
         if not np.isfinite(nll_p).any():
             continue
-        columns = np.stack([np.where(mask, nll_p, np.nan) for mask in masks.values()], 1)
-        estimates = _mean_estimates(columns, np.empty((0, len(masks))), np.empty(0), how)
-        found.append(Perplexity(drawn_by, under, {cell: _exp(e) for cell, e in zip(masks, estimates, strict=True)}))
+        columns = np.repeat(nll_p[:, None], 5, axis=1)
+        estimates = _mean_estimates(columns, np.empty((0, 5)), np.empty(0), how, shares)
+        by_cell = zip(("all", *CELLS), map(_exp, estimates), strict=True)
+        found.append(Perplexity(drawn_by, under, dict(by_cell)))
     return found
 
 

@@ -36,6 +36,7 @@ TALLY_COLUMNS = ("correct", "answer", "status", "tokens", "logprob", "base_logpr
 
 _TEXT = pa.large_string()
 _CLASSES = pa.schema([("problem", pa.int64()), ("answer", _TEXT), ("count", pa.int64()), ("correct", pa.int64())])
+_VOTES = 200  # random subsets of a problem's draws: their noise is far below that between problems
 _MERGE_ROWS = 3_000_000  # classes of separate chunks held before they are merged
 
 
@@ -110,30 +111,43 @@ class Tally:
     def accuracy(self) -> Floats:
         return _ratio(self.hits.correct_p, self.hits.n_p)
 
-    def answer_entropies(self) -> tuple[Floats, Floats]:
-        """Plug-in and corrected entropy of each problem's answers, in nats; NaN for a problem without samples."""
-        plain_p, corrected_p = answer_entropies(self.class_problem, self.class_count, len(self.hits.problem_ids))
+    def answer_entropies(self, k_p: Ints | None = None) -> tuple[Floats, Floats]:
+        """Plug-in and corrected entropy of each problem's answers, in nats; NaN for a problem without samples.
+
+        The plug-in is that expected of `k_p` draws, any of those judged (default: all).
+        """
+        counted = (self.class_problem, self.class_count, len(self.hits.problem_ids))
+        plain_p, corrected_p = answer_entropies(*counted, self._votes_p(k_p))
         return self._where_known(plain_p), self._where_known(corrected_p)
 
     def pcmd(self) -> Floats:
         """Probability that two correct samples of a problem differ; NaN with fewer than two."""
         return self._where_known(pcmd(self.class_problem, self.class_correct, len(self.hits.problem_ids)))
 
-    def majority(self) -> Floats:
-        """Whether the most common answer of all counted draws is correct, ties split; NaN without a verdict."""
-        rng = np.random.default_rng(0)  # never used: the vote is over every draw
+    def majority(self, k_p: Ints | None = None) -> Floats:
+        """How likely the most common answer of `k_p` draws, any of those judged (default: all), is correct.
+
+        Ties are split; NaN without a verdict.
+        """
+        rng = np.random.default_rng(0)
         right_c = 2 * self.class_correct > self.class_count
-        edges = np.searchsorted(self.class_problem, np.arange(1, len(self.hits.problem_ids)))
-        columns = (np.split(column_c, edges) for column_c in (self.class_count, right_c, self.class_answered))
+        # The order of classes must not matter where subsets are drawn at random.
+        order = np.lexsort((self.class_count, right_c, self.class_answered, self.class_problem))
+        edges = np.searchsorted(self.class_problem[order], np.arange(1, len(self.hits.problem_ids)))
+        columns = (np.split(column_c[order], edges) for column_c in (self.class_count, right_c, self.class_answered))
         judged_p = self.hits.n_p - self.status_ps[:, STATUSES.index("error")]
         votes_p = []
-        for judged, counts, right, answered in zip(judged_p, *columns, strict=True):
+        for judged, k, counts, right, answered in zip(judged_p, self._votes_p(k_p).tolist(), *columns, strict=True):
             silent = int(counts[~answered].sum())
             votes = np.append(counts[answered], silent)
-            drawn = int(counts.sum())
             nobody = 0.0 if judged else np.nan
-            votes_p.append(majority_at_k(votes, right[answered], drawn, rng=rng) if drawn else nobody)
+            votes_p.append(majority_at_k(votes, right[answered], k, rng=rng, resamples=_VOTES) if k else nobody)
         return self._where_known(np.array(votes_p))
+
+    def _votes_p(self, k_p: Ints | None) -> Ints:
+        """How many of each problem's answers are looked at: k, or all there are."""
+        all_p = np.bincount(self.class_problem, self.class_count, len(self.hits.problem_ids)).astype(np.int64)
+        return all_p if k_p is None else np.minimum(all_p, k_p)
 
     def _where_known(self, value_p: Floats) -> Floats:
         return np.where(self.unknown_p > 0, np.nan, value_p)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.report.figure_style import BASE, INK, KEPT, LINES, OUT, PAPER, POLICY, SOFT, styled
-from offleash.eval.report.numbers import estimate, number
+from offleash.eval.report.numbers import count, estimate, number
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.report.tables import common_k
 from offleash.eval.stats.intervals import Estimate
+from offleash.eval.stats.support import detection_limit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,7 @@ def sensitivity_figures(result: PolicyResult) -> "list[Figure]":
     rows = result.sensitivity
     xs = [row.eps for row in rows]
     ticks = _thinned([(eps, f"1/{round(1 / eps):,}") for eps in xs], 5)
-    at = result.overall.units.any_hit.detection_limit
+    at = detection_limit(result.overall.n_min)
     mark = Estimate(at, at, at, 0) if xs[0] <= at <= xs[-1] else None
     figures = []
     for metric in ("srr", "ndr", "nscr"):
@@ -208,14 +209,14 @@ def _bar(axes: Any, y: int, label: str, estimates: Mapping[str, Estimate]) -> st
     counts = {cell: 0.0 if math.isnan(e := estimates[cell].value) else e for cell, _, _ in _CELLS}
     total, left = sum(counts.values()) or 1.0, 0.0
     for cell, name, color in _CELLS:
-        share, text = counts[cell] / total, f"{counts[cell]:,.0f}"
+        share, text = counts[cell] / total, count(counts[cell])
         edge = SOFT if cell == "out" else PAPER
         axes.barh(y, share, 0.74, left, color=color, edgecolor=edge, linewidth=0.6, label=name if y == 0 else "")
         if share > 0.016 * len(text):
             ink = INK if cell == "out" else PAPER
             axes.text(left + share / 2, y, text, ha="center", va="center", color=ink)
         left += share
-    return f"{label}: " + ", ".join(f"{name} {counts[cell]:,.0f}" for cell, name, _ in _CELLS)
+    return f"{label}: " + ", ".join(f"{name} {count(counts[cell])}" for cell, name, _ in _CELLS)
 
 
 def _legend(axes: Any, columns: int, side: str) -> None:

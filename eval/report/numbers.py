@@ -32,6 +32,13 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{min(decimals, 6)}f}"
 
 
+def count(value: float) -> str:
+    """1,234; one decimal where it is not whole, as expected counts are."""
+    if math.isnan(value):
+        return DASH
+    return f"{value:,.0f}" if abs(value - round(value)) < 1e-6 else f"{value:,.1f}"
+
+
 def percent(value: float) -> str:
     return f"{100 * value:.2f}%" if math.isfinite(value) else _special(value)
 

@@ -8,7 +8,7 @@ from offleash.eval.comparison.paper import SAMPLES, SAMPLES_K, ModelPair
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.report.numbers import DASH, row_cell, share, span
+from offleash.eval.report.numbers import DASH, count, row_cell, share, span
 from offleash.eval.report.tables import Table
 from offleash.eval.stats.support import CELLS, METRICS, Dynamics
 from offleash.eval.tasks import TASKS
@@ -59,7 +59,7 @@ def published_tables(pair: ModelPair, result: PolicyResult) -> list[Table]:
 def _support(pair: ModelPair, result: PolicyResult) -> Table:
     rows: list[tuple[str, ...]] = []
     for scope, theirs, draws in _common(pair, result):
-        rows.append((scope.name, "ours", span(scope.k_min, scope.k_max), *_cells(_counted(scope))))
+        rows.append((scope.name, "ours", span(scope.k_min, scope.k_max), *_counted(scope)))
         rows.append(("", "paper", draws, *_cells(theirs)))
     header = ("", "", "k", "problems", "P", "E", "S", "O", *(metric.upper() for metric in METRICS))
     note = (
@@ -96,22 +96,23 @@ def _samples(pair: ModelPair, result: PolicyResult) -> Table:
             label = ROWS[key].replace("@k", f"@{SAMPLES_K}")
             rows.append((name if key == SAMPLES[0] else "", label, f"{k:,}", *mine, *shown))
     note = (
-        f"The paper's numbers are from {SAMPLES_K} samples per problem. Ours are left out where k, the samples that "
-        "every problem has on both sides, differs. The paper does not state the logarithm's base or the temperature of "
+        f"The paper's numbers are from {SAMPLES_K} samples per problem. Ours are left out where k, the samples at "
+        "which both sides are compared, differs. The paper does not state the logarithm's base or the temperature of "
         "its token entropy."
     )
     header = ("", "", "k, ours", "base, ours", "policy, ours", "base, paper", "policy, paper")
     return Table("published-samples", "Comparison with the paper: samples", header, tuple(rows), note)
 
 
-def _counted(scope: Scope) -> Dynamics:
+def _counted(scope: Scope) -> list[str]:
     estimates = scope.problem_level.any_hit.estimates
-    return Dynamics(*(round(estimates[cell].value) for cell in CELLS))
+    counts = [float(scope.problems), *(estimates[cell].value for cell in ("preserved", "expanded", "shrunk", "out"))]
+    return [*map(count, counts), *(share(estimates[metric].value) for metric in METRICS)]
 
 
 def _cells(d: Dynamics) -> list[str]:
     counts = [d.total, d.preserved, d.expanded, d.shrunk, d.out]
-    return [*(f"{count:,}" for count in counts), *(share(getattr(d, metric)) for metric in METRICS)]
+    return [*(f"{units:,}" for units in counts), *(share(getattr(d, metric)) for metric in METRICS)]
 
 
 def _sum(domains: Mapping[str, Dynamics]) -> Dynamics:

@@ -9,7 +9,7 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
      "published": [{name, title, header, rows, note}] (only with --pair: our numbers and the paper's)}
 
     SIDE      label, model, revision, step (or null), tasks, problems, draws, temperature, top_p, max_new_tokens, engine
-    SCOPE     problems, one_unit, k_min, k_max, rows_k, "unit": LEVEL, "problem": LEVEL,
+    SCOPE     problems, one_unit, k_min, k_max, n_min, rows_k, "unit": LEVEL, "problem": LEVEL,
               "pass_at_k": [{"k": k, "base": ESTIMATE, "policy": ESTIMATE, "difference": ESTIMATE}] (base - policy),
               "curves_state": crosses | base_ahead | policy_ahead | undecided | equal, over the k that both sides reach,
               "leads": [{"leader": base | policy, "since": ESTIMATE, "beyond_noise": bool}] in order of k: all but the
@@ -100,6 +100,7 @@ def _scope(scope: Scope) -> dict[str, Any]:
         "one_unit": scope.one_unit,
         "k_min": scope.k_min,
         "k_max": scope.k_max,
+        "n_min": scope.n_min,
         "rows_k": scope.rows_k,
         "unit": _level(scope.units),
         "problem": _level(scope.problem_level),

@@ -12,11 +12,11 @@ from itertools import pairwise
 from offleash.eval.comparison.result import Comparison, Curves, Level, Moved, Noise, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.counts import VALUES
-from offleash.eval.report.numbers import DASH, RATES, estimate, number, p_value, p_words, row_cell, share, span
+from offleash.eval.report.numbers import DASH, RATES, count, estimate, number, p_value, p_words, row_cell, share, span
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.intervals import Estimate
-from offleash.eval.stats.support import CELLS, METRICS
+from offleash.eval.stats.support import CELLS, METRICS, detection_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
     scope = result.overall
     units = scope.units.any_hit
     what = "problems" if scope.one_unit else "units"
-    known = _count(units.estimates["preserved"].value + units.estimates["shrunk"].value)
-    lost, gained = (_count(units.estimates[cell].value) for cell in ("shrunk", "expanded"))
+    known = count(units.estimates["preserved"].value + units.estimates["shrunk"].value)
+    lost, gained = (count(units.estimates[cell].value) for cell in ("shrunk", "expanded"))
     curves = scope.curves
     last = last_common(curves)
     return (
@@ -149,7 +149,7 @@ def _support_table(scope: Scope, confidence: str) -> Table:
         for support in (level.any_hit, level.stable):
             if support is None:
                 continue
-            counts = [_count(support.estimates[cell].value) for cell in CELLS]
+            counts = [count(support.estimates[cell].value) for cell in CELLS]
             metrics = [estimate(support.estimates[metric]) for metric in METRICS]
             noise = [_noise_words(support.shrunk), _noise_words(support.expanded)]
             rows.append((f"{name}, hits ≥ {support.threshold}", *counts, *noise, *metrics))
@@ -162,6 +162,8 @@ def _support_table(scope: Scope, confidence: str) -> Table:
         f"had changed, with the exact p-value of the count. {confidence} intervals over problems. Detection limit: "
         f"{scope.units.any_hit.detection_limit:.2g} if never sampled{stable_limit}."
     )
+    if any("." in cell for row in rows for cell in row[1:5]):
+        note += " Counts with a decimal are the mean over all subsets of that many samples."
     return Table("support", "Support", header, tuple(rows), note)
 
 
@@ -191,7 +193,7 @@ def _level_cells(level: Level) -> list[str]:
     total = p + s + e + o
     rates = [share((p + side) / total if total else math.nan) for side in (s, e)]
     metrics = [estimate(support.estimates[metric]) for metric in METRICS]
-    counts = [_count(count) for count in (p, e, s, o)]
+    counts = [count(units) for units in (p, e, s, o)]
     return [*rates, *metrics, *counts, p_value(support.shrunk.p), p_value(support.expanded.p)]
 
 
@@ -252,8 +254,9 @@ def _rows_table(scope: Scope, confidence: str) -> Table:
             cells = [row_cell(key, e) for e in (contrast.base, contrast.policy, contrast.difference)]
             rows.append((name.replace("@k", f"@{scope.rows_k}"), *cells))
     note = (
-        f"Means over problems with {confidence} intervals, from the first {scope.rows_k:,} samples of each problem; "
-        "token entropy and KL from those that were scored. A dash: the samples do not say."
+        f"Means over problems with {confidence} intervals; majority, plug-in entropy and cover are of {scope.rows_k:,} "
+        "samples of each problem, token entropy and KL of those that were scored. A dash: the samples "
+        "do not say."
     )
     return Table("samples", "Samples", ("", "base", "policy", "policy − base"), tuple(rows), note)
 
@@ -297,7 +300,7 @@ def _sensitivity_table(result: PolicyResult) -> Table:
     note = (
         "Units whose rate is above the threshold ε: by hits / samples, and (post.) by empirical Bayes: a Beta "
         "fitted to each side's hits, with intervals over problems. Below "
-        f"{result.overall.units.any_hit.detection_limit:.2g} the counts cannot tell, and (post.) rests on that Beta."
+        f"{detection_limit(result.overall.n_min):.2g} the counts cannot tell, and (post.) rests on that Beta."
     )
     return Table("sensitivity", "Sensitivity to the threshold", header, tuple(rows), note)
 
@@ -323,17 +326,13 @@ def _moved_tables(result: PolicyResult) -> list[Table]:
 
 def moved_words(name: str, moved: Moved) -> str:
     shown = f"; the {len(moved.examples)} clearest are shown" if len(moved.examples) < moved.units else ""
-    return f"{moved.units:,} units {name}, {moved.problems:,} problems entirely{shown}."
+    return f"{moved.units:,} units {name}, {moved.problems:,} problems entirely, of all samples{shown}."
 
 
 def _levels(scope: Scope) -> list[tuple[str, Level]]:
     if scope.one_unit:
         return [("problems", scope.problem_level)]
     return [("units", scope.units), ("problems", scope.problem_level)]
-
-
-def _count(value: float) -> str:
-    return DASH if math.isnan(value) else f"{round(value):,}"
 
 
 def _k(scope: Scope) -> str:

@@ -4,13 +4,16 @@ Dragoi et al. 2025 (arXiv 2510.08325, "Beyond Pass@k"): G(tau) = mean over probl
 c/n. A small tau asks for breadth, a large one for reliability; pass@k is an average of G over tau with nearly all its
 weight near 0.
 The estimate is a plug-in. An indicator of p has no unbiased estimator: a problem whose p lies within 1/sqrt(n) of tau
-may fall on either side. Compare pools of the same n.
+may fall on either side. Compare pools at the same k: of n samples, what k of them show on average.
 """
+
+import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.subsets import in_support
 
 Floats = NDArray[np.float64]
 
@@ -19,15 +22,20 @@ TAUS = (0.2, 0.8)
 _ROUNDING = 1e-9
 
 
-def cover_at_tau(correct_p: ArrayLike, n_p: ArrayLike, tau: float) -> Floats:
+def cover_at_tau(correct_p: ArrayLike, n_p: ArrayLike, tau: float, k_p: ArrayLike | None = None) -> Floats:
     """1.0 for each problem with c/n >= tau, 0.0 for the others; cover@tau is the mean.
 
-    NaN where n is less than 1/tau or 1/(1 - tau): then only "never" or "always" tells the two sides apart.
+    With `k_p`, the fraction of k-subsets of a problem's samples with that rate. NaN where k (n without) is less than
+    1/tau or 1/(1 - tau): then only "never" or "always" tells the two sides apart.
     """
     correct, n = np.broadcast_arrays(*(np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (correct_p, n_p)))
     if not 0 < tau < 1:
         raise ConfigError(f"tau must lie strictly between 0 and 1, got {tau}")
     if not np.all((correct >= 0) & (correct <= n) & (correct % 1 == 0)):
         raise ConfigError("correct_p must hold one integer per problem, between 0 and its n")
-    enough_p = n * min(tau, 1 - tau) >= 1 - _ROUNDING
-    return np.where(enough_p, correct >= tau * n - _ROUNDING, np.nan)
+    budget = n if k_p is None else np.broadcast_to(np.asarray(k_p, dtype=np.float64), n.shape)
+    covered_p = np.full(n.shape, np.nan)
+    for k in np.unique(budget[budget * min(tau, 1 - tau) >= 1 - _ROUNDING]).tolist():
+        at_k = budget == k
+        covered_p[at_k] = in_support(correct[at_k], n[at_k], k, math.ceil(tau * k - _ROUNDING))
+    return covered_p

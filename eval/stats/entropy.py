@@ -33,6 +33,33 @@ def answer_entropy(counts_a: ArrayLike) -> float:
     return max(0.0, float(-np.sum(share * np.log(share))))
 
 
+def answer_entropy_at_k(counts_a: ArrayLike, k: int) -> float:
+    """Expected plug-in entropy of a random k-subset of one problem's samples, in nats. NaN where k exceeds them.
+
+    A class with c of the n samples has a hypergeometric number in the subset; the sum over classes is exact.
+    """
+    from scipy.special import gammaln
+
+    counts = _seen(counts_a)
+    n = int(counts.sum())
+    if not 1 <= k <= n:
+        return float("nan")
+    if k == n:
+        return answer_entropy(counts)
+
+    def log_choose(top: ArrayLike, bottom: ArrayLike) -> Floats:
+        return gammaln(np.add(top, 1)) - gammaln(np.add(bottom, 1)) - gammaln(np.subtract(top, bottom) + 1)
+
+    size_a1, times_a = (column[:, None] for column in np.unique(counts, return_counts=True))
+    x = np.arange(1, min(k, int(counts.max())) + 1)
+    possible_ax = (x <= size_a1) & (k - x <= n - size_a1)
+    hits_ax = np.where(possible_ax, x, 0)
+    rest_ax = np.where(possible_ax, k - x, 0)
+    log_p = log_choose(size_a1, hits_ax) + log_choose(n - size_a1, rest_ax) - log_choose(n, k)
+    terms_x = -x / k * np.log(x / k)
+    return float(np.sum(times_a * np.where(possible_ax, np.exp(log_p), 0.0) * terms_x))
+
+
 def answer_entropy_corrected(counts_a: ArrayLike) -> float:
     """Chao-Wang-Jost entropy of one problem's answer classes, in nats. NaN without samples."""
     counts = _seen(counts_a)
@@ -49,10 +76,13 @@ def answer_entropy_corrected(counts_a: ArrayLike) -> float:
     return seen + once / n * _unseen(share, n)
 
 
-def answer_entropies(problem_c: ArrayLike, count_c: ArrayLike, problems: int) -> tuple[Floats, Floats]:
+def answer_entropies(
+    problem_c: ArrayLike, count_c: ArrayLike, problems: int, k_p: ArrayLike | None = None
+) -> tuple[Floats, Floats]:
     """Plug-in and corrected entropy of each of `problems` problems: (entropy_p, corrected_p). NaN without samples.
 
-    Each answer class c is one entry: the index of its problem and its number of samples, in any order.
+    Each answer class c is one entry: the index of its problem and its number of samples, in any order. `k_p`: the
+    plug-in is that expected of k of a problem's samples (default: all). The corrected one does not depend on how many.
     """
     problem, count = np.asarray(problem_c, dtype=np.int64), np.asarray(count_c, dtype=np.int64)
     if problem.shape != count.shape or problem.ndim != 1:
@@ -62,7 +92,8 @@ def answer_entropies(problem_c: ArrayLike, count_c: ArrayLike, problems: int) ->
     order = np.argsort(problem, kind="stable")
     starts = np.searchsorted(problem[order], np.arange(1, problems))
     counts_p = np.split(count[order], starts) if problems else []
-    plain_p = np.array([answer_entropy(counts) for counts in counts_p])
+    k = [int(counts.sum()) for counts in counts_p] if k_p is None else np.asarray(k_p).tolist()
+    plain_p = np.array([answer_entropy_at_k(counts, k) for counts, k in zip(counts_p, k, strict=True)])
     return plain_p, np.array([answer_entropy_corrected(counts) for counts in counts_p])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.support import check_hits
+from offleash.eval.stats.support import cells_of, check_hits
 
 Floats = NDArray[np.float64]
 
@@ -49,6 +49,4 @@ def expected_cells(
     """[units, 4]: each unit's probability to be P, S, E, O at k samples a side; the expected table is their sum."""
     base, policy = check_hits(base_hits_u, policy_hits_u)
     in_base, in_policy = in_support(base, n_base_u, k_u, threshold), in_support(policy, n_policy_u, k_u, threshold)
-    return np.stack(
-        [in_base * in_policy, in_base * (1 - in_policy), (1 - in_base) * in_policy, (1 - in_base) * (1 - in_policy)], 1
-    )
+    return cells_of(in_base, in_policy)

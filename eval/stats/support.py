@@ -137,36 +137,42 @@ def dynamics_above(
     return _table(base > eps * n_base, policy > eps * n_policy)
 
 
+def cells_of(in_base_u: ArrayLike, in_policy_u: ArrayLike) -> Floats:
+    """[units, 4]: each unit as P, S, E, O, from whether it is in either support, or with what probability."""
+    base, policy = np.asarray(in_base_u, dtype=np.float64), np.asarray(in_policy_u, dtype=np.float64)
+    return np.stack([base * policy, base * (1 - policy), (1 - base) * policy, (1 - base) * (1 - policy)], axis=1)
+
+
 def bootstrap_dynamics(
-    base_hits_u: ArrayLike,
-    policy_hits_u: ArrayLike,
+    cells_u4: ArrayLike,
     problem_u: ArrayLike | None = None,
     *,
     rng: np.random.Generator,
-    threshold: int = 1,
     confidence: float = 0.95,
     resamples: int = 2000,
 ) -> dict[str, Estimate]:
     """Intervals of the four counts and the four metrics, resampling problems with base and policy kept together.
 
+    `cells_u4` is each unit's share in P, S, E and O (see `cells_of`): whole, or expected over subsets of its samples.
     `problem_u` is the problem each unit belongs to (default: each its own). The interval is about the population the
     problems were drawn from, counts scaled to this many problems, and includes the noise of the samples in a problem.
     Half a pseudo-problem of each kind keeps a count of zero from being called certain (see `stats.intervals`).
     """
-    base, policy = check_hits(base_hits_u, policy_hits_u)
-    observed = dynamics(base, policy, threshold)
-    problem = check_problems(problem_u, base.size)
-    rows_p4 = _counts_by_problem(base >= threshold, policy >= threshold, problem)
-    n = len(rows_p4)
+    cells = np.asarray(cells_u4, dtype=np.float64).reshape(-1, 4)
+    problems, index_u = np.unique(check_problems(problem_u, len(cells)), return_inverse=True)
+    n, total_4 = len(problems), cells.sum(axis=0)
     if n == 0:
         return {name: Estimate(np.nan, np.nan, np.nan, 0) for name in CELLS + METRICS}
+    rows_p4 = np.zeros((n, 4))
+    np.add.at(rows_p4, index_u, cells)
     rows_r4, times_r = np.unique(rows_p4, axis=0, return_counts=True)
-    pseudo_44 = np.eye(4) * rows_p4.sum() / n
+    pseudo_44 = np.eye(4) * total_4.sum() / n
     means_b4 = weighted_means(
         np.concatenate([rows_r4, pseudo_44]), np.concatenate([times_r, np.full(4, 0.5)]), resamples, rng
     )
+    observed = dict(zip(CELLS, total_4, strict=True)) | metrics(total_4)
     resampled = dict(zip(CELLS, (means_b4 * n).T, strict=True)) | metrics(means_b4)
-    return {name: interval(float(getattr(observed, name)), resampled[name], n, confidence) for name in CELLS + METRICS}
+    return {name: interval(float(observed[name]), resampled[name], n, confidence) for name in CELLS + METRICS}
 
 
 def check_hits(base_hits_u: ArrayLike, policy_hits_u: ArrayLike) -> tuple[Ints, Ints]:
@@ -194,19 +200,7 @@ def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
 
 
 def _table(in_base_u: Flags, in_policy_u: Flags) -> Dynamics:
-    return Dynamics(*np.bincount(_cells(in_base_u, in_policy_u), minlength=4).tolist())
-
-
-def _cells(in_base_u: Flags, in_policy_u: Flags) -> Ints:
-    """Index into CELLS."""
-    return 2 * ~in_base_u + ~in_policy_u
-
-
-def _counts_by_problem(in_base_u: Flags, in_policy_u: Flags, problem_u: NDArray) -> Ints:
-    """[problems, 4]: how many of each problem's units are P, S, E, O."""
-    problems, index_u = np.unique(problem_u, return_inverse=True)
-    cell_u = _cells(in_base_u, in_policy_u)
-    return np.bincount(index_u * 4 + cell_u, minlength=4 * len(problems)).reshape(-1, 4)
+    return Dynamics(*cells_of(in_base_u, in_policy_u).sum(axis=0).astype(int).tolist())
 
 
 def _check_limit(k: int, confidence: float) -> None:

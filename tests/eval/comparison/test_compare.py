@@ -1,5 +1,6 @@
 """A comparison says what a hand count says, at the draws that both sides have, and refuses what cannot be compared."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -9,21 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offleash.eval.comparison.align import Reader, align
 from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.examples import cut_text
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, Support
+from offleash.eval.convert.importer import import_samples
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.testing import make_pool, make_spec
 from offleash.eval.problem import Problem
+from offleash.eval.report.record import json_report
 from offleash.eval.sampling import Plan
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
-from offleash.eval.stats.support import METRICS, detection_limit, dynamics
+from offleash.eval.stats.subsets import expected_cells
+from offleash.eval.stats.support import CELLS, METRICS, detection_limit, dynamics, metrics
 
 FAST: dict[str, Any] = {"resamples": 100, "examples": 3}
 
@@ -331,52 +334,107 @@ def test_a_planted_loss_is_found(tmp_path: Path) -> None:
 # Budgets.
 
 
-def same_support(one_scope: Scope, other: Scope) -> None:
-    assert one_scope.units.any_hit == other.units.any_hit
-    assert one_scope.problem_level == other.problem_level
-    assert one_scope.rows == other.rows
+def short_and_long(tmp_path: Path, longer: str) -> Scope:
+    """Eight draws a problem against sixteen."""
+    problems = make_problems(8)
+    for seed, name in enumerate(("base", "policy")):
+        random_pool(tmp_path / name, problems, 16 if longer == name else 8, seed)
+    comparison = compared(tmp_path / "base", tmp_path / "policy")
+    assert "what 8 of them show on average" in comparison.notes[0]
+    return one(comparison).overall
 
 
 @pytest.mark.parametrize("longer", ["base", "policy"])
-def test_unequal_budgets_compare_the_first_draws_and_use_all_for_pass_at_k(tmp_path: Path, longer: str) -> None:
-    problems = make_problems(8)
-    k = {"b": 16 if longer == "base" else 8, "p": 8 if longer == "base" else 16}
-    for seed, name in enumerate(k):
-        rows = random_rows(problems, 16, seed)
-        for folder, budget in ((name, k[name]), (f"{name}-short", 8)):
-            pool = Pool.create(tmp_path / folder, make_spec(problems, budget, weights=name), problems)
-            keep = [i for i, index in enumerate(rows["index"]) if index < budget]
-            pool.append({column: [values[i] for i in keep] for column, values in rows.items()})
-    comparison = compared(tmp_path / "b", tmp_path / "p")
-    scope = one(comparison).overall
-    short = one(compared(tmp_path / "b-short", tmp_path / "p-short")).overall
-    same_support(scope, short)
-    assert (scope.k_min, scope.rows_k, scope.curves.ks) == (8, 8, (1, 2, 4, 8, 16))
-    assert "the first 8 of each" in comparison.notes[0]
-    long, other = (
-        (scope.curves.base, scope.curves.policy) if longer == "base" else (scope.curves.policy, scope.curves.base)
-    )
-    hits = Pool.open(tmp_path / ("b" if longer == "base" else "p")).hits()
-    assert [e.value for e in long] == pytest.approx(pass_at_k(hits.correct_p, hits.n_p, scope.curves.ks).mean(axis=0))
-    assert math.isnan(other[-1].value)
-    assert scope.curves.leads == short.curves.leads or all(lead.since.value <= 8 for lead in scope.curves.leads)
-
-
-def test_k_asks_for_the_first_draws_only(tmp_path: Path) -> None:
-    problems = make_problems(6)
-    random_pool(tmp_path / "b", problems, 12, seed=1)
-    random_pool(tmp_path / "p", problems, 12, seed=2)
-    scope = one(compared(tmp_path / "b", tmp_path / "p", k=5)).overall
-    assert (scope.k_max, scope.rows_k, scope.curves.ks[-1]) == (5, 5, 12)
-    assert cells(scope.problem_level.any_hit) == tuple(
-        getattr(
-            dynamics(Pool.open(tmp_path / "b").hits(5).correct_p, Pool.open(tmp_path / "p").hits(5).correct_p), name
+def test_unequal_budgets_are_compared_as_expected_over_subsets(tmp_path: Path, longer: str) -> None:
+    scope = short_and_long(tmp_path, longer)
+    hits = {name: Pool.open(tmp_path / name).hits() for name in ("base", "policy")}
+    n = {name: int(of_pool.n_p[0]) for name, of_pool in hits.items()}
+    for support in (scope.problem_level.any_hit, scope.problem_level.stable):
+        assert support is not None
+        expected = expected_cells(
+            hits["base"].correct_p, hits["policy"].correct_p, n["base"], n["policy"], 8, support.threshold
+        ).sum(axis=0)
+        assert [support.estimates[cell].value for cell in CELLS] == pytest.approx(expected.tolist())
+        assert [support.estimates[m].value for m in METRICS] == pytest.approx(
+            [float(metrics(expected)[m]) for m in METRICS]
         )
-        for name in ("preserved", "expanded", "shrunk", "out")
-    )
+        assert any(value % 1 for value in expected)
+    assert (scope.k_min, scope.n_min, scope.rows_k, scope.curves.ks) == (8, 8, 8, (1, 2, 4, 8, 16))
+    curve, other = scope.curves.base, scope.curves.policy
+    if longer == "policy":
+        curve, other = other, curve
+    long = hits[longer]
+    assert [e.value for e in curve] == pytest.approx(pass_at_k(long.correct_p, long.n_p, scope.curves.ks).mean(axis=0))
+    assert math.isnan(other[-1].value)
+    assert all(lead.since.value <= 8 for lead in scope.curves.leads)
+
+
+def test_of_unequal_budgets_only_what_depends_on_their_number_is_at_the_smaller_one(tmp_path: Path) -> None:
+    scope = short_and_long(tmp_path, "base")
+    rows = Pool.open(tmp_path / "base").read(["answer", "correct", "tokens", "status"]).to_pydict()
+    assert scope.rows["avg"].base.value == pytest.approx(np.mean(rows["correct"]))
+    assert scope.rows["tokens"].base.value == pytest.approx(np.mean(rows["tokens"]))
+    assert scope.rows["no_answer"].base.value == pytest.approx(rows["status"].count("no_answer") / 128)
+    plain, corrected, majority = [], [], []
+    rng = np.random.default_rng(0)
+    for p in range(8):
+        answers, gold = rows["answer"][16 * p : 16 * p + 16], str(2 * p)
+        corrected.append(answer_entropy_corrected(list(Counter(answers).values())))
+        for _ in range(2000):
+            counts = Counter(answers[i] for i in rng.permutation(16)[:8])
+            plain.append(answer_entropy(list(counts.values())))
+            counts.pop(None, None)
+            best = [answer for answer, times in counts.items() if times == max(counts.values())]
+            majority.append((gold in best) / max(1, len(best)))
+    assert scope.rows["answer_entropy_corrected"].base.value == pytest.approx(np.mean(corrected))
+    assert scope.rows["answer_entropy"].base.value == pytest.approx(np.mean(plain), abs=0.005)
+    assert scope.rows["majority"].base.value == pytest.approx(np.mean(majority), abs=0.02)
+
+
+def test_k_asks_for_what_k_draws_would_show(tmp_path: Path) -> None:
+    problems = make_problems(6)
+    pools = [random_pool(tmp_path / name, problems, 12, seed)[0] for seed, name in enumerate(("b", "p"), 1)]
+    scope = one(compared(tmp_path / "b", tmp_path / "p", k=5)).overall
+    assert (scope.k_max, scope.n_min, scope.rows_k, scope.curves.ks[-1]) == (5, 12, 5, 12)
+    hits = [pool.hits().correct_p for pool in pools]
+    expected = expected_cells(*hits, 12, 12, 5).sum(axis=0)
+    estimates = scope.problem_level.any_hit.estimates
+    assert [estimates[cell].value for cell in CELLS] == pytest.approx(expected.tolist())
     with pytest.raises(PoolError, match=r"k .* 0"):
         compared(tmp_path / "b", tmp_path / "p", k=0)
     assert any("k = 99 was asked for" in note for note in compared(tmp_path / "b", tmp_path / "p", k=99).notes)
+
+
+def numbers_of(value: Any) -> list[float]:
+    """Every number of a record, texts left out."""
+    if isinstance(value, dict):
+        return [x for key, inner in value.items() if not key.endswith("_text") for x in numbers_of(inner)]
+    if isinstance(value, list):
+        return [x for inner in value for x in numbers_of(inner)]
+    return [float(value)] if isinstance(value, int | float) else []
+
+
+@pytest.mark.parametrize("k", [None, 4])
+def test_the_order_of_a_problem_s_rows_in_an_imported_file_changes_no_number(tmp_path: Path, k: int | None) -> None:
+    problems = make_problems(8)
+    rng = np.random.default_rng(8)
+    records = []
+    for shuffled in (False, True):
+        folder = tmp_path / str(shuffled)
+        folder.mkdir()
+        for seed, (name, draws) in enumerate((("base", 24), ("policy", 10))):
+            columns = random_rows(problems, draws, seed)
+            rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            if shuffled:
+                order = rng.permutation(len(rows))
+                rows = sorted((rows[i] for i in order), key=lambda row: row["problem_id"])
+            lines = [json.dumps({key: v for key, v in row.items() if key != "index"}) for row in rows]
+            (folder / f"{name}.jsonl").write_text("\n".join(lines))
+            import_samples(folder / f"{name}.jsonl", folder / name, model=name)
+        comparison = compared(folder / "base", folder / "policy", k=k)
+        records.append(numbers_of(json.loads(json_report(comparison))["policies"]))
+    assert len(records[0]) > 300
+    assert records[0] == pytest.approx(records[1], rel=1e-9)
 
 
 def test_what_an_imported_pool_does_not_say_is_not_taken_for_agreement(tmp_path: Path) -> None:
@@ -397,7 +455,7 @@ def test_incomplete_pools_compare_what_is_there_and_say_what_is_missing(tmp_path
     problems = make_problems(3)
     base = Pool.create(tmp_path / "b", make_spec(problems, 10, weights="b"), problems)
     policy = Pool.create(tmp_path / "p", make_spec(problems, 10, weights="p"), problems)
-    # p0: the base lacks draws 0 and 3, and the policy has six draws, so its first six are 1, 2, 4, 5, 6, 7.
+    # p0: the base lacks draws 0 and 3, and the policy has six draws: two of the base's eight are hits.
     base.append([Sample("p0", i, "0", i in (8, 9), "ok") for i in (1, 2, 4, 5, 6, 7, 8, 9)])
     policy.append([Sample("p0", i, "0", i == 4, "ok") for i in range(6)])
     base.append([Sample("p1", i, "2", True, "ok") for i in range(10)])
@@ -406,7 +464,8 @@ def test_incomplete_pools_compare_what_is_there_and_say_what_is_missing(tmp_path
     comparison = compared(tmp_path / "b", tmp_path / "p")
     scope = one(comparison).overall
     assert (scope.problems, scope.k_min, scope.k_max) == (2, 6, 10)
-    assert cells(scope.problem_level.any_hit) == (1, 1, 0, 0)  # the base's hits on p0 are not among its first six
+    estimates = scope.problem_level.any_hit.estimates  # one of 28 choices of six draws has no hit
+    assert [estimates[cell].value for cell in CELLS] == pytest.approx([1 + 27 / 28, 0, 1 / 28, 0])
     assert scope.curves.ks == (1, 2, 4, 6, 8)
     text = "\n".join(comparison.warnings)
     assert "b, sums: INCOMPLETE, 2 of 30 draws (6.7%) are missing, in 1 of 3 problems" in text
@@ -697,21 +756,3 @@ def test_domains_come_from_the_metadata(tmp_path: Path) -> None:
         "algebra": (2, 1, 0, 0),
         "logic": (0, 0, 2, 1),
     }
-
-
-def test_alignment_keeps_index_order_with_gaps(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    problems = make_problems(4)
-    readers, drawn = [], []
-    for name in ("b", "p"):
-        pool = Pool.create(tmp_path / name, make_spec(problems, 12, weights=name), problems)
-        indices = [sorted(rng.choice(12, size=rng.integers(1, 13), replace=False).tolist()) for _ in problems]
-        pool.append([Sample(f"p{p}", i, "x", bool((i * 7 + p) % 3 == 0), "ok") for p in range(4) for i in indices[p]])
-        readers.append(Reader(pool))
-        drawn.append(indices)
-    aligned = align(*readers)
-    for p in range(4):
-        k = min(len(drawn[0][p]), len(drawn[1][p]))
-        for arm, indices in zip((aligned.base, aligned.policy), drawn, strict=True):
-            assert arm.hits.n_p[p] == k
-            assert arm.hits.correct_p[p] == sum((i * 7 + p) % 3 == 0 for i in indices[p][:k])

@@ -139,7 +139,7 @@ SUPPORT = {*CELLS, *METRICS, "detection_limit"} | {
     f"{word}_{cell}" for word in ("expected", "excess", "p") for cell in ("shrunk", "expanded")
 }
 SCOPE = {
-    "problems", "one_unit", "k_min", "k_max", "rows_k", "unit", "problem",
+    "problems", "one_unit", "k_min", "k_max", "n_min", "rows_k", "unit", "problem",
     "pass_at_k", "curves_state", "leads", "samples", "perplexity",
 }  # fmt: skip
 EXAMPLE = {

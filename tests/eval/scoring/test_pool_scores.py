@@ -434,13 +434,12 @@ def test_compare_shows_four_perplexities_the_entropy_and_the_kl(
     assert any(re.search(rf"\b24\b.*{re.escape(names['policy'])}.*\b0 of 24\b", note) for note in comparison.notes)
 
 
-def test_scores_of_some_draws_are_limited_to_the_draws_compared(pools: Path, policy: Path) -> None:
+def test_scores_are_of_every_completion_scored_at_whatever_k_support_is_compared(pools: Path, policy: Path) -> None:
     assert main(["score", str(pools / "base"), "--model", str(policy)]) == 0
     made = compare(pools / "base", pools / "policy", k=2, resamples=20)
     (name,) = [one.name for one in find_scores(Pool.open(pools / "base"))]
     rows = scored(pools / "base", name)
-    first = rows.where(rows.index_r < 2)
-    expected = math.exp(np.mean([first.nll_r[first.problem_r == p].mean() for p in range(PROBLEMS)]))
+    expected = math.exp(np.mean([rows.nll_r[rows.problem_r == p].mean() for p in range(PROBLEMS)]))
     got = {(row.drawn_by, row.under): row.estimates["all"].value for row in made.policies[0].overall.perplexity}
     assert got["base", "policy"] == pytest.approx(expected)
 

@@ -1,6 +1,7 @@
 """cover@tau: counts by hand, the grid of c/n, its expectation in closed form, and what n samples cannot tell."""
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -56,3 +57,11 @@ def test_what_is_no_rate_is_refused() -> None:
     for correct in ([9], [-1], [0.5], [math.nan]):
         with pytest.raises(ConfigError, match="correct_p"):
             cover_at_tau(correct, 8, 0.5)
+
+
+def test_cover_at_k_is_the_fraction_of_subsets_with_that_rate() -> None:
+    samples, k, tau = [1] * 3 + [0] * 5, 5, 0.4
+    expected = np.mean([sum(subset) >= 2 for subset in combinations(samples, k)])
+    assert cover_at_tau([3, 8], 8, tau, [k, k]).tolist() == pytest.approx([expected, 1.0])
+    assert math.isnan(cover_at_tau([3], 8, tau, [1])[0])
+    assert cover_at_tau([3], 8, tau, [8]).tolist() == cover_at_tau([3], 8, tau).tolist()

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.stats.entropy import (
     answer_entropies,
     answer_entropy,
+    answer_entropy_at_k,
     answer_entropy_corrected,
 )
 
@@ -106,3 +108,19 @@ def test_flat_classes_give_every_problem_its_entropy() -> None:
     for arguments in (([5], [1], 5), ([-1], [1], 5), ([0, 1], [1], 5)):
         with pytest.raises(ConfigError):
             answer_entropies(*arguments)
+
+
+@pytest.mark.parametrize("counts", [[4, 3, 1], [1, 1, 1, 1], [7], [5, 2]])
+def test_entropy_at_k_is_the_mean_over_all_subsets(counts: list[int]) -> None:
+    samples = [answer for answer, times in enumerate(counts) for _ in range(times)]
+    for k in range(1, len(samples) + 1):
+        subsets = [answer_entropy(list(Counter(subset).values())) for subset in combinations(samples, k)]
+        assert answer_entropy_at_k(counts, k) == pytest.approx(np.mean(subsets), abs=1e-12)
+    assert math.isnan(answer_entropy_at_k(counts, len(samples) + 1))
+    assert answer_entropy_at_k(counts, len(samples)) == answer_entropy(counts)
+
+
+def test_entropy_at_k_of_many_samples_is_finite_and_nears_that_of_all() -> None:
+    counts = [5000, 3000, 150, *[1] * 42]
+    assert answer_entropy_at_k(counts, 8191) == pytest.approx(answer_entropy(counts), abs=1e-5)
+    assert answer_entropy_at_k(counts, 1) == pytest.approx(0.0, abs=1e-12)

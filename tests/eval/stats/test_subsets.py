@@ -8,7 +8,7 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.subsets import expected_cells, in_support
-from offleash.eval.stats.support import dynamics
+from offleash.eval.stats.support import bootstrap_dynamics, dynamics, metrics
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
@@ -48,3 +48,46 @@ def test_a_budget_above_the_pool_is_refused() -> None:
         in_support([1], [4], [5])
     with pytest.raises(ConfigError, match="hits"):
         in_support([5], [4], [4])
+
+
+def nscr_at_64(n: int, rate_u: np.ndarray, kept_u: np.ndarray, rng: np.random.Generator) -> float:
+    base, policy = rng.binomial(n, rate_u), rng.binomial(n, rate_u * kept_u)
+    return float(metrics(expected_cells(base, policy, n, n, 64).sum(axis=0))["nscr"])
+
+
+def test_more_samples_make_support_at_the_same_k_less_noisy_and_not_biased() -> None:
+    rng = np.random.default_rng(0)
+    rate_u = rng.beta(0.3, 3.0, 300)
+    kept_u = np.where(rng.random(300) < 0.2, 0.1, 1.0)
+    drawn = {n: [nscr_at_64(n, rate_u, kept_u, rng) for _ in range(60)] for n in (64, 256, 1024)}
+    spread = [float(np.std(values)) for values in drawn.values()]
+    assert spread[0] > 1.5 * spread[1] > 1.5**2 * spread[2], spread
+    in_base, in_policy = 1 - (1 - rate_u) ** 64, 1 - (1 - rate_u * kept_u) ** 64
+    cells = [in_base * in_policy, in_base * (1 - in_policy), (1 - in_base) * in_policy, 0 * in_base]
+    truth = float(metrics(np.sum(cells, axis=1))["nscr"])
+    for values, sd in zip(drawn.values(), spread, strict=True):
+        assert np.mean(values) == pytest.approx(truth, abs=4 * sd / 60**0.5 + 0.002)
+
+
+@pytest.mark.parametrize("threshold", [1, 5])
+def test_intervals_of_expected_tables_cover_as_often_as_they_say(threshold: int) -> None:
+    rng = np.random.default_rng(2)
+    k, n_base, n_policy, problems = 16, 128, 16, 60
+
+    def rates(size: int) -> tuple[np.ndarray, np.ndarray]:
+        rate = rng.beta(0.4, 2.0, size)
+        return rate, np.where(rng.random(size) < 0.15, 0.0, np.minimum(1.0, 1.2 * rate))
+
+    from scipy.stats import binom
+
+    in_base, in_policy = (binom.sf(threshold - 1, k, rate) for rate in rates(300_000))
+    cells = [in_base * in_policy, in_base * (1 - in_policy), (1 - in_base) * in_policy, (1 - in_base) * (1 - in_policy)]
+    truth = {name: float(value) for name, value in metrics(np.mean(cells, axis=1)).items()}
+    trials, covered = 300, dict.fromkeys(truth, 0)
+    for _ in range(trials):
+        base, policy = rates(problems)
+        drawn = rng.binomial(n_base, base), rng.binomial(n_policy, policy)
+        estimates = bootstrap_dynamics(expected_cells(*drawn, n_base, n_policy, k, threshold), rng=rng, resamples=400)
+        for name, value in truth.items():
+            covered[name] += estimates[name].low <= value <= estimates[name].high
+    assert all(count / trials >= 0.91 for count in covered.values()), covered

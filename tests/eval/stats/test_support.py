@@ -12,6 +12,7 @@ from offleash.eval.stats.support import (
     METRICS,
     Dynamics,
     bootstrap_dynamics,
+    cells_of,
     detection_limit,
     detection_limit_exact,
     dynamics,
@@ -328,7 +329,7 @@ def hits_of(cell_u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def test_bootstrap_is_reproducible_paired_and_holds_its_value() -> None:
     cell_u = np.repeat([0, 1, 2, 3], [60, 12, 5, 20])
     base, policy = hits_of(cell_u)
-    one, two = (bootstrap_dynamics(base, policy, rng=np.random.default_rng(5)) for _ in range(2))
+    one, two = (bootstrap_dynamics(cells_of(base, policy), rng=np.random.default_rng(5)) for _ in range(2))
     assert one == two
     table = dynamics(base, policy)
     for name, estimate in one.items():
@@ -338,7 +339,7 @@ def test_bootstrap_is_reproducible_paired_and_holds_its_value() -> None:
 
 
 def test_bootstrap_does_not_call_a_count_of_zero_certain() -> None:
-    estimates = bootstrap_dynamics([1] * 30, [1] * 30, rng=np.random.default_rng(0))
+    estimates = bootstrap_dynamics(cells_of([1] * 30, [1] * 30), rng=np.random.default_rng(0))
     expanded, srr = estimates["expanded"], estimates["srr"]
     assert expanded.low == 0.0
     assert 1.0 < expanded.high < 4.0  # the rule of three says 3 of 30
@@ -348,16 +349,16 @@ def test_bootstrap_does_not_call_a_count_of_zero_certain() -> None:
 
 def test_bootstrap_without_units_is_nan() -> None:
     assert all(
-        math.isnan(e.value) and e.n == 0 for e in bootstrap_dynamics([], [], rng=np.random.default_rng(0)).values()
+        math.isnan(e.value) and e.n == 0
+        for e in bootstrap_dynamics(cells_of([], []), rng=np.random.default_rng(0)).values()
     )
 
 
 def test_bootstrap_resamples_problems_so_copies_of_a_unit_add_nothing() -> None:
     base, policy = hits_of(np.repeat([0, 1, 2, 3], [30, 6, 3, 10]))
-    alone = bootstrap_dynamics(base, policy, rng=np.random.default_rng(0), resamples=20_000)
+    alone = bootstrap_dynamics(cells_of(base, policy), rng=np.random.default_rng(0), resamples=20_000)
     copied = bootstrap_dynamics(
-        np.repeat(base, 7),
-        np.repeat(policy, 7),
+        cells_of(np.repeat(base, 7), np.repeat(policy, 7)),
         np.repeat(np.arange(49), 7),
         rng=np.random.default_rng(1),
         resamples=20_000,
@@ -379,7 +380,7 @@ def test_bootstrap_covers_the_truth_as_often_as_it_says(chances: tuple[float, ..
     trials = 500
     covered = dict.fromkeys(truth, 0)
     for _ in range(trials):
-        estimates = bootstrap_dynamics(*hits_of(rng.choice(4, size=n, p=chances)), rng=rng, resamples=600)
+        estimates = bootstrap_dynamics(cells_of(*hits_of(rng.choice(4, size=n, p=chances))), rng=rng, resamples=600)
         for name, value in truth.items():
             covered[name] += estimates[name].low <= value <= estimates[name].high
     assert all(0.91 <= count / trials <= 0.99 for count in covered.values()), covered
@@ -403,7 +404,7 @@ def test_bootstrap_covers_when_units_of_a_problem_move_together_and_would_not_if
         cell_u = (rng.random(problem_u.size)[:, None] > np.cumsum(chances, axis=1)[problem_u, :3]).sum(axis=1)
         base, policy = hits_of(cell_u)
         for covered, clusters in ((clustered, problem_u), (unclustered, None)):
-            estimates = bootstrap_dynamics(base, policy, clusters, rng=rng, resamples=600)
+            estimates = bootstrap_dynamics(cells_of(base, policy), clusters, rng=rng, resamples=600)
             for name in METRICS:
                 covered[name] += estimates[name].low <= truth[name] <= estimates[name].high
     assert all(0.91 <= count / trials <= 0.99 for count in clustered.values()), clustered
