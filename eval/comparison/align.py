@@ -137,8 +137,8 @@ def _align_fixed(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Ali
     if np.any(n_base[kept] > k_p) or np.any(n_policy[kept] > k_p):
         notes.append(
             f"{task}: the base has {_span(n_base[kept])} draws per problem, the policy {_span(n_policy[kept])}: "
-            f"support, majority, plug-in entropy and cover are what {_span(k_p)} of them show on average, over all subsets; "
-            "everything else is of all draws"
+            f"support, majority, plug-in entropy and cover are what {_span(k_p)} of them show on average, over all "
+            "subsets; everything else is of all draws"
         )
     unlimited_p = np.full(len(n_base), np.iinfo(np.int64).max)
     of_base, of_policy = (

@@ -34,8 +34,8 @@ def cover_at_tau(correct_p: ArrayLike, n_p: ArrayLike, tau: float, k_p: ArrayLik
     if not np.all((correct >= 0) & (correct <= n) & (correct % 1 == 0)):
         raise ConfigError("correct_p must hold one integer per problem, between 0 and its n")
     budget = n if k_p is None else np.broadcast_to(np.asarray(k_p, dtype=np.float64), n.shape)
-    covered_p = np.full(n.shape, np.nan)
-    for k in np.unique(budget[budget * min(tau, 1 - tau) >= 1 - _ROUNDING]).tolist():
-        at_k = budget == k
-        covered_p[at_k] = in_support(correct[at_k], n[at_k], k, math.ceil(tau * k - _ROUNDING))
-    return covered_p
+    covered_p = np.where(correct >= tau * n - _ROUNDING, 1.0, 0.0)
+    for k in np.unique(budget[(budget < n) & (budget > 0)]).tolist():
+        fewer = (budget == k) & (budget < n)
+        covered_p[fewer] = in_support(correct[fewer], n[fewer], k, math.ceil(tau * k - _ROUNDING))
+    return np.where(budget * min(tau, 1 - tau) >= 1 - _ROUNDING, covered_p, np.nan)
