@@ -22,7 +22,7 @@ STARTER = (
     "```python\n{code}\n```"
 )
 COMPLETE = "Complete this Python function. Give the whole function in one ```python block."
-POWER = re.compile(r"\$?\s*10\s*\^\s*\{?\s*(-?\d+)\s*\}?\s*\$?")
+POWER = re.compile(r"10\s*+\^\s*+\{?\s*+(-?\d+)\s*+\}?\s*+\$?")
 LETTERS = "ABCDEFGHIJ"
 
 
@@ -115,7 +115,7 @@ def mathvista_gold(row: Row) -> str:
 
 
 def mathvision_question(row: Row) -> str:
-    text = re.sub(r"\s*<image\d+>", "", str(row["question"])).strip()
+    text = re.sub(r"(?<!\s)\s*<image\d+>", "", str(row["question"])).strip()
     options = [f"({letter}) {option}" for letter, option in zip(LETTERS, row["options"] or [], strict=False)]
     return "\n".join([text, *options])
 

@@ -26,7 +26,7 @@ from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
 
 VERDICTS = "1"  # bump with every change that could change a verdict
 CPU_SECONDS, MEMORY_BYTES = 15, 2 << 30  # per case, or for all calls of a function
-FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+FENCE = "```"
 CODE = re.compile(r"^(?:import|from|def|class|print\()", re.MULTILINE)
 MODULES = "string re datetime collections heapq bisect copy math random statistics itertools functools operator typing"
 PRELUDE = (
@@ -157,9 +157,22 @@ def program_in(completion: str, opened: bool = False) -> Found:
     text, _ = visible(completion, opened)
     if text is None:
         return Found(None, "")
-    if blocks := FENCED.findall(text):
-        return Found(blocks[-1], "fence")
-    return Found(text, "bare") if "```" not in text and CODE.search(text) else Found(None, "")
+    if (block := last_fenced(text)) is not None:
+        return Found(block, "fence")
+    return Found(text, "bare") if FENCE not in text and CODE.search(text) else Found(None, "")
+
+
+def last_fenced(text: str) -> str | None:
+    """The last fenced block: the lines between one that starts with a fence and the next that is nothing else."""
+    lines = text.split("\n")
+    block, opened = None, None
+    for number, line in enumerate(lines):
+        bare = line.strip(" \t")
+        if opened is None:
+            opened = number if bare.startswith(FENCE) and "`" not in bare[len(FENCE) :] else None
+        elif bare == FENCE:
+            block, opened = (opened + 1, number), None
+    return None if block is None else "".join(f"{line}\n" for line in lines[slice(*block)])
 
 
 class _TextOnly(pickle.Unpickler):

@@ -25,7 +25,7 @@ def spelled(dataset: str, answer: str) -> str:
     return answer.strip() if normalizer is None else normalizer(answer.strip())
 
 
-FRACTION = re.compile(r"\\[dt]?frac\s*\{?\s*(\d+)\s*\}?\s*\{?\s*(\d+)\s*\}?")
+FRACTION = re.compile(r"\\[dt]?frac\s*+\{?\s*+(\d+)\s*+\}?\s*+\{?\s*+(\d+)\s*+\}?")
 
 
 def dice(answer: str) -> str:
@@ -91,11 +91,17 @@ def arc_1d(answer: str) -> str:
 
 def boxnet(answer: str) -> str:
     """A JSON list of {agent: action}; a single plan becomes a list, anything else is dropped."""
-    answer = re.sub(r"^```(?:json)?\s*|\s*```$", "", answer.strip())
+    answer = answer.strip()
+    if answer.startswith("```"):
+        answer = answer[3:].removeprefix("json")
+    answer = answer.removesuffix("```").strip()
     try:
-        plan = json.loads(answer)
+        return planned(json.loads(answer))
     except (ValueError, RecursionError):
         return answer
+
+
+def planned(plan: Any) -> str:
     steps = [plan] if isinstance(plan, dict) else plan
     if not isinstance(steps, list):
         return "[]"  # a bare number is not a plan
@@ -124,7 +130,7 @@ FORMULA = re.compile(r"[A-Za-z\d\s+\-*/^().]*")
 NAMES = {"sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh", "exp"}
 NAMES |= {"log", "ln", "sqrt", "pi", "Abs"}
 WORD = re.compile(r"[A-Za-z]+\d*")
-EXPONENT = re.compile(r"(?:\*\*|\^)\s*\(?\s*-?\s*(\d+)")
+EXPONENT = re.compile(r"(?:\*\*|\^)\s*+\(?\s*+-?\s*+(\d+)")
 EXECUTED = {
     **dict.fromkeys(("n_queens", "spiral_matrix", "string_insertion", "binary_matrix"), PLAIN),
     "countdown": ARITHMETIC,

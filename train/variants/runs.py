@@ -31,7 +31,7 @@ from offleash.train.variants.overlays import (
 
 ASKED, LOG, FAILED = "asked.json", "log.txt", "failed.json"
 BASE_POOLS = "base-pools"
-BAR = re.compile(r"\d+%\|")
+BAR = re.compile(r"\d%\|")
 """Part of every progress bar."""
 OURS = ("--config", "--seed", "--output_dir", "--monitor_base_pools", "--resume")
 
