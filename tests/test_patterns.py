@@ -5,6 +5,7 @@ a size and four times that size: 4 is linear, 16 quadratic, 64 cubic.
 """
 
 import ast
+import importlib
 import itertools
 import re
 import time
@@ -65,9 +66,9 @@ def patterns() -> tuple[list[Found], list[str]]:
             if ast.unparse(call.func.value) != "re" or call.func.attr not in (*METHODS, "compile"):
                 continue
             where = f"{path.relative_to(ROOT).as_posix()}:{call.lineno}"
-            try:
-                pattern = ast.literal_eval(call.args[0])
-            except ValueError:
+            name = ast.unparse(names[id(call)]) if id(call) in names else ""
+            pattern = written(call.args[0], path, name)
+            if pattern is None:
                 unknown.append(f"{path.relative_to(ROOT).as_posix()}: {ast.unparse(call.args[0])}")
                 continue
             flags = [keyword.value for keyword in call.keywords if keyword.arg == "flags"]
@@ -75,11 +76,21 @@ def patterns() -> tuple[list[Found], list[str]]:
             value = eval(ast.unparse(flags[0]), {"re": re}) if flags else 0
             methods: tuple[str, ...] = (call.func.attr,)
             if call.func.attr == "compile":
-                name = ast.unparse(names[id(call)]) if id(call) in names else ""
                 used = set(re.findall(rf"\b{re.escape(name)}\.(\w+)\(", everything)) & set(METHODS) if name else set()
                 methods = tuple(sorted(used)) or ("fullmatch", "search")
             found.append(Found(where, pattern, int(value), methods))
     return found, unknown
+
+
+def written(pattern: ast.expr, path: Path, name: str) -> str | None:
+    """A pattern as it is written, or as its module has made it under a name; None if it is made inside a function."""
+    try:
+        literal: str = ast.literal_eval(pattern)
+    except ValueError:
+        module = ".".join(["offleash", *path.relative_to(ROOT).with_suffix("").parts])
+        made = getattr(importlib.import_module(module), name, None) if name else None
+        return made.pattern if isinstance(made, re.Pattern) else None
+    return literal
 
 
 # Strings made from a pattern

@@ -129,7 +129,7 @@ ARITHMETIC = re.compile(r"[\d\s+\-*/().]*")
 FORMULA = re.compile(r"[A-Za-z\d\s+\-*/^().]*")
 NAMES = {"sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh", "exp"}
 NAMES |= {"log", "ln", "sqrt", "pi", "Abs"}
-WORD = re.compile(r"[A-Za-z]+\d*")
+WORD = re.compile(r"[A-Za-z]+")
 EXPONENT = re.compile(r"(?:\*\*|\^)\s*+\(?\s*+-?\s*+(\d+)")
 EXECUTED = {
     **dict.fromkeys(("n_queens", "spiral_matrix", "string_insertion", "binary_matrix"), PLAIN),
@@ -148,12 +148,19 @@ def near(answer: str, gold: str) -> bool:
     return abs(given - wanted) <= min(Fraction(1, 10**4), abs(wanted) / 100)
 
 
+def in_one_variable(answer: str, gold: str) -> bool:
+    """No letter but the gold's and the constant's: to the scorer, f(x) + g(X) is an integral of both."""
+    letters = {word for word in WORD.findall(answer) if word not in NAMES}
+    return letters <= {*WORD.findall(gold), "C", "c", "K", "k"}
+
+
 # What must hold besides full marks, where the scorer is broken: coin_flip gives them for "0" (a prefix of every gold),
 # complex_arithmetic for "nan", spell_backward (through rounding) for the right word followed by anything.
 GUARDS: dict[str, Callable[[str, str], bool]] = {
     "coin_flip": near,
     "complex_arithmetic": lambda answer, gold: "nan" not in answer.casefold(),
     "spell_backward": lambda answer, gold: answer.casefold() == gold.casefold(),
+    **dict.fromkeys(("simple_integration", "intermediate_integration"), in_one_variable),
 }
 
 
@@ -174,8 +181,8 @@ def refused(dataset: str, answer: str) -> str | None:
 def _refused_formula(answer: str, powers: bool) -> str | None:
     if len(answer) > 1000 or re.search(r"\d{16}", answer):
         return "too long"
-    if re.search(r"\.\s*[A-Za-z]", answer) or any(len(w) > 2 and w not in NAMES for w in WORD.findall(answer)):
-        return "an unknown function"
+    if re.search(r"\.\s*[A-Za-z]", answer) or any(len(w) > 1 and w not in NAMES for w in WORD.findall(answer)):
+        return "an unknown function"  # or one of Python's words: "f or g" would be f
     if ("**" in answer or "^" in answer) and not powers:
         return "powers are not among the operations"
     large = any(int(exponent) > 100 for exponent in EXPONENT.findall(answer))

@@ -23,7 +23,7 @@ CORRECT = 0.99
 # Their scores are shares of cells, letters or seconds, so that 0.99 is still wrong: game_of_life gives 0.99 for one
 # wrong cell of a hundred, time_intervals for a quarter of an hour. Only full marks count.
 PROPORTIONAL = {"game_of_life", "emoji_mystery", "modulo_grid", "time_intervals", "spell_backward"}
-VERDICTS = "1"  # bump with every change that could change a verdict
+VERDICTS = "2"  # bump with every change that could change a verdict
 INSTRUCTION = (
     "Think step by step, then give your final answer, and nothing else, between <answer> and </answer>. Where an "
     "example shows a format, keep to it."

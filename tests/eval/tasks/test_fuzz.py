@@ -153,9 +153,13 @@ def test_every_text_has_a_verdict_and_always_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", ["spatial", "web_of_lies_v2", "typos", "choice"])
 def test_no_text_is_right_for_two_golds(name: str) -> None:
     task = TASKS[name]
+    golds = [problem.gold for problem in task.problems]
+    marks = ["**", "<solution>", "</solution>", "\\boxed{", "}", " or ", ", ", "\n", " ", *golds, *golds]
 
-    @given(TEXT)
+    @given(st.lists(st.sampled_from(marks), min_size=2, max_size=12).map("".join))
     @ALWAYS
+    @example("".join(f"<solution>{gold}</solution>" for gold in golds))
+    @example(f"**{' '.join(golds)}**")
     def check(completion: str) -> None:
         assert sum(one.correct for one in verdicts(task, completion) if one.status == "ok") <= 1
 

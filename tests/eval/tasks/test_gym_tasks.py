@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.tasks.gym_answers import GUARDS, refused
 from offleash.eval.tasks.gym_tasks import GUESSABLE, UNSUPPORTED, Gym
 from offleash.eval.verify.health import bad_golds
 
@@ -21,6 +22,8 @@ KINDS = [
     ("coin_flip", {}),
     ("complex_arithmetic", {}),
     ("spell_backward", {}),
+    ("simple_integration", {}),
+    ("polynomial_multiplication", {}),
 ]
 
 
@@ -103,6 +106,24 @@ def test_scorers_that_can_be_cheated_are_guarded(tasks: dict[str, Gym]) -> None:
     task = tasks["spell_backward"]
     found = task.verify(task.problems, [f"<answer>{problem.gold} or so</answer>" for problem in task.problems])
     assert not any(verdict.correct for verdict in found)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in KINDS])
+def test_a_list_of_guesses_is_right_for_one_gold_at_most(tasks: dict[str, Gym], name: str) -> None:
+    task = tasks[name]
+    golds = list(dict.fromkeys(problem.gold for problem in task.problems))
+    lists = [golds, golds[::-1], golds[:2], golds[1::-1]]
+    for cheat in (joint.join(some) for joint in (", ", " or ", " ", "\n", " + ") for some in lists if len(some) > 1):
+        found = task.verify(task.problems, [f"<answer>{cheat}</answer>"] * len(task.problems))
+        won = {problem.gold for problem, verdict in zip(task.problems, found, strict=True) if verdict.correct}
+        assert len(won) <= 1, cheat
+        assert all(verdict.status == "ok" for verdict in found)
+
+
+def test_an_integral_in_two_variables_is_none() -> None:
+    assert not GUARDS["simple_integration"]("x**2 + X**3 + C", "x**2 + C")
+    assert GUARDS["intermediate_integration"]("exp(x)*sin(x) + k", "exp(x)*sin(x) + C")
+    assert refused("polynomial_multiplication", "x**2 or x**3") is not None
 
 
 def test_a_scorer_that_changes_its_problem_does_not_spoil_the_next_verdict(tasks: dict[str, Gym]) -> None:
