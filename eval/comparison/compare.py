@@ -13,6 +13,7 @@ import numpy as np
 
 from offleash.eval.comparison.align import Aligned, Reader, align, unrecorded
 from offleash.eval.comparison.examples import moved
+from offleash.eval.comparison.importance import importance
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import Part, Settings, measure_scope, sensitivity
 from offleash.eval.comparison.sides import (
@@ -120,6 +121,7 @@ def _result(side: SideInfo, tasks: Sequence[Aligned], settings: Settings) -> tup
         tasks=tuple(by_task),
         domains=tuple(by_domain),
         sensitivity=tuple(sensitivity(parts, settings)),
+        importance=importance(parts, settings),
         lost=moved(tasks, lost=True, limit=settings.examples),
         gained=moved(tasks, lost=False, limit=settings.examples),
     )

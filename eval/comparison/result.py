@@ -147,6 +147,19 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, slots=True)
+class Importance:
+    """Units above `eps` by the draws of both sides, weighed under both models (see `stats.importance`)."""
+
+    eps: float
+    estimates: Mapping[str, Estimate]
+    """As in `Support`; empty if withheld."""
+    effective_samples: float
+    log_ratio_variance: float
+    withheld: str
+    """Why there are no estimates; "" if there are."""
+
+
+@dataclass(frozen=True, slots=True)
 class Example:
     """A unit lost or gained, with a completion of each side: one that hits it, and the first draw of the other."""
 
@@ -178,6 +191,8 @@ class PolicyResult:
     tasks: tuple[Scope, ...]
     domains: tuple[Scope, ...]
     sensitivity: tuple[Sensitivity, ...]
+    importance: Importance | None
+    """None if the pools are not scored under both models."""
     lost: Moved
     gained: Moved
 

@@ -5,7 +5,8 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
     {"format": 3, "confidence": 0.95, "warnings": [text], "notes": [text], "base": SIDE,
      "policies": [{"side": SIDE, "overall": SCOPE, "tasks": {name: SCOPE}, "domains": {name: SCOPE},
                    "sensitivity": [{"eps": x, "observed": COUNTS and metrics, "posterior": {name: ESTIMATE}}],
-                   "lost": MOVED, "gained": MOVED}],
+                   "importance": {eps, "estimates": {name: ESTIMATE}, effective_samples, log_ratio_variance, withheld}
+                   or null, "lost": MOVED, "gained": MOVED}],
      "published": [{name, title, header, rows, note}] (only with --pair: our numbers and the paper's)}
 
     SIDE      label, model, revision, step (or null), tasks, problems, draws, temperature, top_p, max_new_tokens, engine
@@ -83,6 +84,7 @@ def _policy(result: PolicyResult) -> dict[str, Any]:
             {"eps": row.eps, "observed": _dynamics(row.observed), "posterior": row.posterior}
             for row in result.sensitivity
         ],
+        "importance": result.importance,
         "lost": _moved(result.lost),
         "gained": _moved(result.gained),
     }

@@ -9,12 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from offleash.eval.comparison.result import Comparison, Curves, Level, Moved, Noise, PolicyResult, Scope, SideInfo
+from offleash.eval.comparison.result import (
+    Comparison,
+    Curves,
+    Importance,
+    Level,
+    Moved,
+    Noise,
+    PolicyResult,
+    Scope,
+    SideInfo,
+)
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.counts import VALUES
 from offleash.eval.report.numbers import DASH, RATES, count, estimate, number, p_value, p_words, row_cell, share, span
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.curves import Lead
+from offleash.eval.stats.importance import LARGEST_VARIANCE
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS, detection_limit
 
@@ -140,6 +151,8 @@ def _tables(comparison: Comparison, result: PolicyResult) -> list[Table]:
         found.append(_perplexity_table(result.overall))
     if result.sensitivity:
         found.append(_sensitivity_table(result))
+    if result.importance is not None:
+        found.append(_importance_table(result.importance, confidence))
     return [*found, *_moved_tables(result)]
 
 
@@ -303,6 +316,21 @@ def _sensitivity_table(result: PolicyResult) -> Table:
         f"{detection_limit(result.overall.n_min):.2g} the counts cannot tell, and (post.) rests on that Beta."
     )
     return Table("sensitivity", "Sensitivity to the threshold", header, tuple(rows), note)
+
+
+def _importance_table(found: Importance, confidence: str) -> Table:
+    title = f"Units above 1/{round(1 / found.eps):,}, by importance weights"
+    trust = f"Variance of the log-ratio: {number(found.log_ratio_variance)}; withheld from {LARGEST_VARIANCE:g} on."
+    if found.withheld:
+        return Table("importance", title, ("", "withheld because"), (("units", found.withheld),), trust)
+    counts = [_count(found.estimates[cell].value) for cell in CELLS]
+    metrics = [estimate(found.estimates[metric]) for metric in METRICS]
+    header = ("", "P", "S", "E", "O", *(metric.upper() for metric in METRICS), "effective samples")
+    note = (
+        "The samples of both sides, each weighed by its probability under both models, which reaches below the "
+        f"detection limit of counts. {confidence} intervals over problems. {trust}"
+    )
+    return Table("importance", title, header, (("units", *counts, *metrics, number(found.effective_samples)),), note)
 
 
 def _moved_tables(result: PolicyResult) -> list[Table]:
