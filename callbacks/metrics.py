@@ -18,7 +18,8 @@ from offleash.eval.stats.cover import TAUS, cover_at_tau
 from offleash.eval.stats.diversity import effective_answers
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k, powers_of_two
-from offleash.eval.stats.support import CELLS, METRICS, STABLE_HITS, detection_limit, dynamics
+from offleash.eval.stats.posterior import expected_metrics
+from offleash.eval.stats.support import CELLS, EPS, METRICS, STABLE_HITS, detection_limit, dynamics
 
 
 def sampled(k: int, temperature: float) -> tuple[Metric, ...]:
@@ -30,7 +31,7 @@ def sampled(k: int, temperature: float) -> tuple[Metric, ...]:
 def measured(k: int, temperature: float) -> tuple[Metric, ...]:
     """What SupportCallback measures at a step; base and policy have the same budget k there."""
     levels = (metric for level in (tags.UNIT, tags.PROBLEM) for metric in level if metric != level.expected_expanded)
-    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.MONITOR)
+    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *tags.MONITOR)
 
 
 def pass_curve(metrics: Mapping[str, float], k: int) -> dict[int, float]:
@@ -68,6 +69,7 @@ def sample_metrics(counted: Tally, temperature: float) -> dict[str, float]:
         tags.PCMD.tag: mean_known(counted.pcmd()),
         tags.token_entropy(temperature).tag: _mean(counted, "token_entropy"),
         tags.DISTINCT_CORRECT.tag: float(np.count_nonzero(hits.unit_hits) / len(hits.n_p)),
+        tags.UNSEEN_CORRECT.tag: mean_known(counted.unseen()[1]),
         tags.RESPONSE_LENGTH.tag: _mean(counted, "tokens"),
         **status_rates(counted),
         tags.KL_TO_BASE.tag: _mean(counted, "kl_base_k1"),
@@ -80,7 +82,9 @@ def support_metrics(base: Hits, policy: Hits) -> dict[str, float]:
         raise PoolError("the two pools hold different problems: their support cannot be compared")
     problems = np.arange(len(base.problem_ids))
     n_base_u, n_policy_u = base.n_p[base.unit_problem], policy.n_p[policy.unit_problem]
+    bayes = expected_metrics(base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, EPS)
     return {
+        **{getattr(tags.BAYES, name).tag: bayes[name] for name in tags.BAYES._fields},
         tags.DETECTION_LIMIT.tag: detection_limit(int(min(base.n_p.min(), policy.n_p.min()))),
         **_level(tags.UNIT, base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem),
         **_level(tags.PROBLEM, base.correct_p, policy.correct_p, base.n_p, policy.n_p, problems),

@@ -49,6 +49,14 @@ class Level(NamedTuple):
     p_expanded: Metric
 
 
+class Rare(NamedTuple):
+    """Units above a probability of 1/1000, by an estimator that reaches below the detection limit."""
+
+    srr: Metric
+    ndr: Metric
+    nscr: Metric
+
+
 _SAMPLE, _GROUPS = "callbacks.metrics.sample_metrics", "callbacks.rollouts.group_metrics"
 _STATUS = "callbacks.metrics.status_rates"
 _MEASURE = "callbacks.support.SupportCallback.measure"
@@ -103,6 +111,22 @@ DISTINCT_CORRECT = Metric(
     "distinct correct answers reached per problem",
     _SAMPLE,
     base="support/base/distinct_correct",
+)
+UNSEEN_CORRECT = Metric(
+    "support/unseen_correct",
+    "probability",
+    "probability that one more sample gives a correct answer not seen before (Good-Turing), mean over problems",
+    "eval.stats.unseen.unseen_mass",
+    base="support/base/unseen_correct",
+)
+BAYES = Rare(
+    Metric(
+        "support/bayes/srr", "fraction", "SRR above 1/1000 by fitted rates", "eval.stats.posterior.expected_metrics"
+    ),
+    Metric(
+        "support/bayes/ndr", "fraction", "NDR above 1/1000 by fitted rates", "eval.stats.posterior.expected_metrics"
+    ),
+    Metric("support/bayes/nscr", "ratio", "NSCR above 1/1000 by fitted rates", "eval.stats.posterior.expected_metrics"),
 )
 LOST_AND_GAINED = Metric(
     "support/lost_and_gained", "text", "table of units lost and gained", "callbacks.trackers.lost_and_gained_table"
@@ -206,7 +230,7 @@ ALL_CORRECT = Metric("rollouts/all_correct", "fraction", "groups without a wrong
 ALL_WRONG = Metric("rollouts/all_wrong", "fraction", "groups without a correct rollout: no gradient", _GROUPS)
 
 SAMPLED = (
-    *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, DISTINCT_CORRECT),
+    *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, DISTINCT_CORRECT, UNSEEN_CORRECT),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED, KL_TO_BASE),
 )
 """What one pool gives besides pass@k and token entropy."""
@@ -215,7 +239,7 @@ MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
 ONCE = (DETECTION_LIMIT, SAMPLES)
 """Constants of a run: logged at the first measured step only."""
 METRICS: tuple[Metric, ...] = (
-    *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, LOST_AND_GAINED),
+    *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, LOST_AND_GAINED),
     *(PASS_AT_K, PASS_AT_K_FIGURE, COVER_AT_TAU),
     *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, TOKEN_ENTROPY),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED),

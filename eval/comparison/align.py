@@ -243,6 +243,7 @@ def _values(rows: Tally, absent: Sequence[str], k_p: Ints | None = None) -> dict
         "answer_entropy_corrected": corrected_p,
         "effective_answers": effective_answers(corrected_p),
         "pcmd": rows.pcmd(),
+        **dict(zip(("unseen", "unseen_correct"), rows.unseen(k_p), strict=True)),
         **{f"cover_{tau}": cover_at_tau(rows.hits.correct_p, rows.hits.n_p, tau, k_p) for tau in TAUS},
         **{name: rows.mean(name) for name in VALUES},
         **{status: np.full(len(plain_p), np.nan) for status in absent},

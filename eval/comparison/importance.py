@@ -15,8 +15,8 @@ from offleash.eval.comparison.result import Importance
 from offleash.eval.comparison.scopes import Part, Settings
 from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
-from offleash.eval.stats.importance import EPS, LARGEST_VARIANCE, Draws, mixture_rates
-from offleash.eval.stats.support import bootstrap_dynamics
+from offleash.eval.stats.importance import LARGEST_VARIANCE, Draws, mixture_rates
+from offleash.eval.stats.support import EPS, bootstrap_dynamics
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -43,6 +43,8 @@ ROWS: dict[str, str] = {
     "answer_entropy_corrected": "answer entropy, corrected (nats)",
     "effective_answers": "effective number of answers",
     "pcmd": "two correct answers differ (PCMD)",
+    "unseen": "unseen answers (Good-Turing)",
+    "unseen_correct": "unseen correct answers (Good-Turing)",
     "cover_0.2": "cover@0.2",
     "cover_0.8": "cover@0.8",
     "no_answer": "no answer",

@@ -22,6 +22,7 @@ from offleash.eval.problem import Status
 from offleash.eval.stats.diversity import pcmd
 from offleash.eval.stats.entropy import answer_entropies
 from offleash.eval.stats.passk import majority_at_k
+from offleash.eval.stats.unseen import unseen_mass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -123,6 +124,15 @@ class Tally:
     def pcmd(self) -> Floats:
         """Probability that two correct samples of a problem differ; NaN with fewer than two."""
         return self._where_known(pcmd(self.class_problem, self.class_correct, len(self.hits.problem_ids)))
+
+    def unseen(self, k_p: Ints | None = None) -> tuple[Floats, Floats]:
+        """The probability that a sample after k of a problem's (default: all) gives an answer, or a correct answer,
+        not seen before."""
+        every_p, right_p = (
+            unseen_mass(self.class_problem[kept], self.class_count[kept], self.hits.n_p, k_p)
+            for kept in (self.class_answered, self.class_answered & (self.class_correct > 0))
+        )
+        return self._where_known(every_p), self._where_known(right_p)
 
     def majority(self, k_p: Ints | None = None) -> Floats:
         """How likely the most common answer of `k_p` draws, any of those judged (default: all), is correct.

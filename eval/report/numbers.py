@@ -6,7 +6,7 @@ from collections.abc import Callable
 from offleash.eval.stats.intervals import Estimate
 
 DASH = "–"
-FRACTIONS = ("avg", "majority", "pcmd", "cover_0.2", "cover_0.8")
+FRACTIONS = ("avg", "majority", "pcmd", "unseen", "unseen_correct", "cover_0.2", "cover_0.8")
 """Those of `offleash.eval.comparison.scopes.ROWS` that are printed as fractions."""
 RATES = ("no_answer", "truncated", "timeout", "error")
 """Those of `offleash.eval.comparison.scopes.ROWS` that are printed as percentages."""

@@ -17,7 +17,7 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
               first are crossings, and `since` is the k at which the leader overtakes (high null: never clearly),
               "samples": {row: {"base": ESTIMATE, "policy": ESTIMATE, "difference": ESTIMATE}} (policy - base) with the
               rows avg, majority, tokens, token_entropy, answer_entropy, answer_entropy_corrected, effective_answers,
-              pcmd, cover_0.2, cover_0.8, no_answer, truncated, timeout, error, kl_base_k1,
+              pcmd, unseen, unseen_correct, cover_0.2, cover_0.8, no_answer, truncated, timeout, error, kl_base_k1,
               "perplexity": [{"drawn_by": base | policy, "under": itself | base | policy, "all": ESTIMATE,
               "preserved": ...}] (under base or policy: the other model, where it is known)
     LEVEL     total, "hits1": SUPPORT, "hits5": SUPPORT or null

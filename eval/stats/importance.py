@@ -27,8 +27,6 @@ Ints = NDArray[np.int64]
 
 LARGEST_VARIANCE = 4.0
 """Of the log-ratio; from here on a handful of draws decides."""
-EPS = 1e-3
-"""The probability above which a unit is in support, where no other is asked for."""
 
 
 class Draws(NamedTuple):

@@ -26,6 +26,8 @@ CELLS = ("preserved", "shrunk", "expanded", "out")
 METRICS = ("srr", "ndr", "sds", "nscr")
 STABLE_HITS = 5
 """A unit hit this often on one side and missed on the other is unlikely to be noise (p = .03 at equal budgets)."""
+EPS = 1e-3
+"""The probability above which a unit is in support for estimators that reach below the detection limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ def test_numbers_by_hand(pool):
     assert metrics["entropy/pcmd"] == 0.0  # of p alone: q has one correct sample
     assert metrics["entropy/token_T1"] == pytest.approx(0.4)
     assert metrics["support/distinct_correct"] == 1.0
+    assert metrics["support/unseen_correct"] == pytest.approx((0 + 1 / 4) / 2)  # q gave 1+2 once
     assert metrics["verify/response_length"] == pytest.approx((4 + 4 + 8 + 1 + 4 + 2 + 2 + 2) / 8)
     assert metrics["verify/truncated"] == metrics["verify/no_answer"] == metrics["verify/timed_out"] == 1 / 8
     assert metrics["verify/failed"] == 0

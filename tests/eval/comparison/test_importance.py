@@ -13,8 +13,8 @@ from offleash.eval.report.text import text_report
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreSpec
 
 ANSWERS = ("a", "b", "c")
-BASE = np.array([[0.3, 0.1, 0.08], [0.2, 0.1, 0.07], [0.1, 0.1, 0.1], [0.3, 0.2, 0.08]])
-POLICY = np.array([[0.6, 0.09, 0.0003], [0.4, 0.003, 0.03], [0.3, 0.3, 0.002], [0.5, 0.2, 0.004]])
+BASE = np.array([[0.3, 0.1, 0.06], [0.2, 0.1, 0.07], [0.1, 0.1, 0.1], [0.3, 0.2, 0.08]])
+POLICY = np.array([[0.6, 0.09, 0.0004], [0.4, 0.02, 0.03], [0.3, 0.3, 0.003], [0.5, 0.2, 0.01]])
 K = 64
 
 
