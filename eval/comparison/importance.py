@@ -16,7 +16,7 @@ from offleash.eval.comparison.scopes import Part, Settings
 from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
 from offleash.eval.stats.importance import LARGEST_VARIANCE, Draws, mixture_rates
-from offleash.eval.stats.support import EPS, bootstrap_dynamics
+from offleash.eval.stats.support import EPS, bootstrap_dynamics, cells_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,8 +34,8 @@ def importance(parts: Sequence[Part], settings: Settings) -> Importance | None:
         return None
     try:
         tasks = [_task_draws(part.aligned) for part in parts]
-    except _Withheld as why:
-        return Importance(EPS, {}, np.nan, np.nan, str(why))
+    except _Withheld as reason:
+        return Importance(EPS, {}, np.nan, np.nan, str(reason))
     units = np.cumsum([0, *(len(part.aligned.unit_problem) for part in parts)])
     problems = np.cumsum([0, *(len(part.aligned.kept) for part in parts)])
     columns = [
@@ -53,8 +53,7 @@ def importance(parts: Sequence[Part], settings: Settings) -> Importance | None:
     )
     problem_u = np.concatenate([part.aligned.unit_problem + p for part, p in zip(parts, problems[:-1], strict=True)])
     estimates = bootstrap_dynamics(
-        (rates.base_u > EPS).astype(np.int64),
-        (rates.policy_u > EPS).astype(np.int64),
+        cells_of(rates.base_u > EPS, rates.policy_u > EPS),
         problem_u,
         rng=np.random.default_rng([settings.seed, 2]),
         confidence=settings.confidence,
@@ -90,7 +89,8 @@ def _task_draws(task: Aligned) -> tuple[Draws, Ints, Ints]:
         for i, rows in enumerate((base, policy)):
             scored_pk[i, rows.problem_r, rows.index_r] = rows.logprob_r
             seen_pk[i, rows.problem_r, rows.index_r] = True
-        problem_x, index_x, unit_x = _correct(task, arm.pool, seen_pk.all(axis=0))
+        both_pk = seen_pk[0] & seen_pk[1]
+        problem_x, index_x, unit_x = _correct(task, arm.pool, both_pk)
         logprob_x = scored_pk[:, task.kept[problem_x], index_x]
         if missing := int(np.isnan(logprob_x).any(axis=0).sum()):
             raise _Withheld(f"{missing:,} correct completions of the {side} could not be scored")
@@ -98,7 +98,7 @@ def _task_draws(task: Aligned) -> tuple[Draws, Ints, Ints]:
         drawn = np.ones(len(unit_x), np.int64)
         times = (drawn, 0 * drawn) if side == "base" else (0 * drawn, drawn)
         sides.append(Draws(unit_x, problem_x, *times, *logprob_x))
-        counts.append(seen_pk.all(axis=0).sum(axis=1)[task.kept])
+        counts.append(both_pk.sum(axis=1)[task.kept])
     if min(count.min() for count in counts) < 1:
         raise _Withheld("a problem has no draw that is scored under both models")
     return Draws(*(np.concatenate(column) for column in zip(*sides, strict=True))), counts[0], counts[1]

@@ -323,7 +323,7 @@ def _importance_table(found: Importance, confidence: str) -> Table:
     trust = f"Variance of the log-ratio: {number(found.log_ratio_variance)}; withheld from {LARGEST_VARIANCE:g} on."
     if found.withheld:
         return Table("importance", title, ("", "withheld because"), (("units", found.withheld),), trust)
-    counts = [_count(found.estimates[cell].value) for cell in CELLS]
+    counts = [count(found.estimates[cell].value) for cell in CELLS]
     metrics = [estimate(found.estimates[metric]) for metric in METRICS]
     header = ("", "P", "S", "E", "O", *(metric.upper() for metric in METRICS), "effective samples")
     note = (

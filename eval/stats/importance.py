@@ -61,7 +61,7 @@ def mixture_rates(draws: Draws, units: int, n_base_p: ArrayLike, n_policy_p: Arr
 
     A log-probability of -inf is that of a completion which the side's truncation rules out.
     """
-    unit, problem, from_base, from_policy, base, policy = (np.asarray(column) for column in draws)
+    unit, problem, from_base, from_policy, base, policy = draws
     n_base, n_policy = (np.asarray(n, dtype=np.float64) for n in (n_base_p, n_policy_p))
     times = (from_base + from_policy).astype(np.float64)
     if np.any(np.isnan(base)) or np.any(np.isnan(policy)) or np.any((base > 1e-6) | (policy > 1e-6)):
@@ -78,9 +78,10 @@ def mixture_rates(draws: Draws, units: int, n_base_p: ArrayLike, n_policy_p: Arr
     with np.errstate(divide="ignore"):
         mixed = np.logaddexp(np.log(n_base)[problem] + base, np.log(n_policy)[problem] + policy)
     base_weight, policy_weight = np.exp(base - mixed), np.exp(policy - mixed)
+    base_u, policy_u = (np.bincount(unit, times * weight, units) for weight in (base_weight, policy_weight))
     return MixtureRates(
-        np.bincount(unit, times * base_weight, units),
-        np.bincount(unit, times * policy_weight, units),
+        base_u.astype(np.float64),
+        policy_u.astype(np.float64),
         _effective(problem, times, policy_weight),
         _variance(problem, from_base.astype(np.float64), np.maximum(policy, -700) - np.maximum(base, -700)),
     )

@@ -153,7 +153,7 @@ def test_json_has_the_keys_that_are_promised(series: Comparison) -> None:
     assert record.keys() == {"format", "confidence", "warnings", "notes", "base", "policies"}
     assert record["format"] == 3
     for result in record["policies"]:
-        assert result.keys() == {"side", "overall", "tasks", "domains", "sensitivity", "lost", "gained"}
+        assert result.keys() == {"side", "overall", "tasks", "domains", "sensitivity", "importance", "lost", "gained"}
         assert result["side"].keys() == record["base"].keys() >= {"label", "model", "step", "draws", "tasks"}
         for scope in (result["overall"], *result["tasks"].values(), *result["domains"].values()):
             assert scope.keys() == SCOPE

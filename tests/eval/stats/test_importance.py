@@ -18,7 +18,7 @@ def drawn(base_x, policy_x, counts_base, counts_policy, unit=None, problem=None)
     with np.errstate(divide="ignore"):
         logs = np.log(np.asarray(base_x, float)), np.log(np.asarray(policy_x, float))
     unit, problem = (np.zeros(size, int) if v is None else np.asarray(v) for v in (unit, problem))
-    return Draws(unit, problem, np.asarray(counts_base), np.asarray(counts_policy), *logs)
+    return Draws(unit, problem, np.asarray(counts_base, int), np.asarray(counts_policy, int), *logs)
 
 
 @pytest.mark.parametrize(("n_base", "n_policy"), [(2, 2), (3, 1), (1, 3)])
