@@ -102,7 +102,7 @@ class Judge:
         return hashlib.sha256(parts.encode()).hexdigest()
 
     def _ask(self, question: str, gold: str, answer: str) -> Grade:
-        answer = answer[:MAX_ANSWER]
+        answer = answer[:MAX_ANSWER].encode(errors="replace").decode()  # half a surrogate pair cannot be sent
         fields = {"question": question, "gold": gold, "answer": answer, "fence": fence(question, gold, answer)}
         text = fill(self.prompt, fields)
         body = {

@@ -233,6 +233,11 @@ def test_an_answer_can_forge_neither_its_end_nor_a_known_answer_nor_a_grade(
     assert judge.grade([("Capital of France?", "Paris", seen[-1])])[0].letter == "C"
 
 
+def test_an_answer_that_is_not_unicode_is_graded_all_the_same(server: Server, make: Callable[..., Judge]) -> None:
+    assert make(attempts=1).grade([("q", "g", "\ud800 Paris")])[0].letter == "A"
+    assert "\n? Paris\n" in server.requests[0]["messages"][0]["content"]  # type: ignore[index]
+
+
 def test_a_prompt_of_your_own_must_fence_the_answer(make: Callable[..., Judge]) -> None:
     with pytest.raises(ConfigError, match=r"\{fence\}"):
         make(prompt="Is {answer} right for {question}? It is {gold}.")

@@ -1,6 +1,8 @@
 """An exception in a verdict is that sample's status, and nothing else happens."""
 
+import ast
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +70,19 @@ def test_errors_that_are_no_samples_fault_pass() -> None:
         verdicts_of(lambda problems, completions, truncated=None: [], [PROBLEM], ["5"])
     with pytest.raises(ValueError, match="differ in length"):
         verdicts_of(Own().verify, [PROBLEM], ["5", "5"])
+
+
+def test_every_batch_of_the_package_is_verified_through_it() -> None:
+    """A task of a user's own may raise: nobody calls its `verify` directly."""
+    root = Path(__file__).parents[3]
+    direct = [
+        f"{path.relative_to(root)}:{node.lineno}"
+        for room in ("eval", "callbacks", "train")
+        for path in (root / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "verify"
+    ]
+    assert direct == []
 
 
 class Fragile(AnswerTask):
