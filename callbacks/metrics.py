@@ -30,7 +30,7 @@ def sampled(k: int, temperature: float) -> tuple[Metric, ...]:
 
 def measured(k: int, temperature: float) -> tuple[Metric, ...]:
     """What SupportCallback measures at a step; base and policy have the same budget k there."""
-    levels = (metric for level in (tags.UNIT, tags.PROBLEM) for metric in level if metric != level.expected_expanded)
+    levels = (*tags.UNIT, *tags.PROBLEM)
     return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *tags.MONITOR)
 
 
@@ -105,11 +105,14 @@ def _level(
         **{getattr(level, name): float(getattr(table, name)) for name in (*CELLS, *METRICS)},
         **{getattr(level, f"{name}_hits{STABLE_HITS}"): getattr(stable, name) for name in METRICS},
         level.expected_shrunk: noise.shrunk.expected,
+        level.expected_expanded: noise.expanded.expected,
         level.p_shrunk: noise.shrunk.p,
         level.p_expanded: noise.expanded.p,
+        level.p_shrunk_strength: noise.shrunk.p_strength,
+        level.p_expanded_strength: noise.expanded.p_strength,
+        level.shrunk_sure: float(noise.shrunk.sure_u.sum()),
+        level.expanded_sure: float(noise.expanded.sure_u.sum()),
     }
-    if np.any(n_base != n_policy):  # with equal budgets it is expected_shrunk again
-        values[level.expected_expanded] = noise.expanded.expected
     return {metric.tag: value for metric, value in values.items()}
 
 

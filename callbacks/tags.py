@@ -47,6 +47,10 @@ class Level(NamedTuple):
     expected_expanded: Metric
     p_shrunk: Metric
     p_expanded: Metric
+    p_shrunk_strength: Metric
+    p_expanded_strength: Metric
+    shrunk_sure: Metric
+    expanded_sure: Metric
 
 
 class Rare(NamedTuple):
@@ -74,10 +78,14 @@ UNIT = Level(
     Metric("support/unit/ndr_hits5", "fraction", "NDR at 5 hits or more", "eval.stats.support.Dynamics.ndr"),
     Metric("support/unit/sds_hits5", "fraction", "SDS at 5 hits or more", "eval.stats.support.Dynamics.sds"),
     Metric("support/unit/nscr_hits5", "ratio", "NSCR at 5 hits or more", "eval.stats.support.Dynamics.nscr"),
-    Metric("support/unit/expected_shrunk", "units", "shrunk by noise alone", "eval.stats.noise.noise_test"),
-    Metric("support/unit/expected_expanded", "units", "if budgets differ: by noise", "eval.stats.noise.noise_test"),
-    Metric("support/unit/p_shrunk", "p-value", "exact p under no change", "eval.stats.noise.noise_test"),
-    Metric("support/unit/p_expanded", "p-value", "exact p under no change", "eval.stats.noise.noise_test"),
+    Metric("support/unit/expected_shrunk", "units", "lost by noise alone", "eval.stats.noise.noise_test"),
+    Metric("support/unit/expected_expanded", "units", "gained by noise alone", "eval.stats.noise.noise_test"),
+    Metric("support/unit/p_shrunk", "p-value", "of the count, if nothing changed", "eval.stats.noise.noise_test"),
+    Metric("support/unit/p_expanded", "p-value", "of the count, if nothing changed", "eval.stats.noise.noise_test"),
+    Metric("support/unit/p_shrunk_strength", "p-value", "of how firmly held", "eval.stats.noise.noise_test"),
+    Metric("support/unit/p_expanded_strength", "p-value", "of how firmly gained", "eval.stats.noise.noise_test"),
+    Metric("support/unit/shrunk_sure", "units", "lost beyond chance (Holm)", "eval.stats.noise.noise_test"),
+    Metric("support/unit/expanded_sure", "units", "gained beyond chance (Holm)", "eval.stats.noise.noise_test"),
 )
 PROBLEM = Level(
     Metric("support/problem/preserved", "problems", "solved by base and policy", "eval.stats.support.dynamics"),
@@ -92,12 +100,14 @@ PROBLEM = Level(
     Metric("support/problem/ndr_hits5", "fraction", "NDR at 5 hits or more", "eval.stats.support.Dynamics.ndr"),
     Metric("support/problem/sds_hits5", "fraction", "SDS at 5 hits or more", "eval.stats.support.Dynamics.sds"),
     Metric("support/problem/nscr_hits5", "ratio", "NSCR at 5 hits or more", "eval.stats.support.Dynamics.nscr"),
-    Metric("support/problem/expected_shrunk", "problems", "shrunk by noise alone", "eval.stats.noise.noise_test"),
-    Metric(
-        "support/problem/expected_expanded", "problems", "if budgets differ: by noise", "eval.stats.noise.noise_test"
-    ),
-    Metric("support/problem/p_shrunk", "p-value", "exact p under no change", "eval.stats.noise.noise_test"),
-    Metric("support/problem/p_expanded", "p-value", "exact p under no change", "eval.stats.noise.noise_test"),
+    Metric("support/problem/expected_shrunk", "problems", "lost by noise alone", "eval.stats.noise.noise_test"),
+    Metric("support/problem/expected_expanded", "problems", "gained by noise alone", "eval.stats.noise.noise_test"),
+    Metric("support/problem/p_shrunk", "p-value", "of the count, if nothing changed", "eval.stats.noise.noise_test"),
+    Metric("support/problem/p_expanded", "p-value", "of the count, if nothing changed", "eval.stats.noise.noise_test"),
+    Metric("support/problem/p_shrunk_strength", "p-value", "of how firmly held", "eval.stats.noise.noise_test"),
+    Metric("support/problem/p_expanded_strength", "p-value", "of how firmly gained", "eval.stats.noise.noise_test"),
+    Metric("support/problem/shrunk_sure", "problems", "lost beyond chance (Holm)", "eval.stats.noise.noise_test"),
+    Metric("support/problem/expanded_sure", "problems", "gained beyond chance (Holm)", "eval.stats.noise.noise_test"),
 )
 DETECTION_LIMIT = Metric(
     "support/detection_limit",

@@ -98,7 +98,8 @@ def support_section(record: Mapping[str, Any], task: str, model: str) -> str:
             "",
             "Support counts (problem, correct answer) pairs hit at least once; a pair that was missed may still have "
             f"probability {detection_limit(k):.2g} (95 % confidence). Sampling alone moves pairs in "
-            "and out: in brackets, how many it would if nothing had changed, and the exact p of a count this large.",
+            "and out: in brackets, how many a second sample of the base would move, and p of how firmly the pairs that "
+            "moved were held. Beyond chance: taken one by one (Holm, 5 %).",
             "",
             f"![pass@k of base and policy]({FIGURE})",
             "",
@@ -123,15 +124,15 @@ def _name(text: str) -> str:
 
 
 def _moved(metrics: Mapping[str, Any], part: str) -> str:
-    """98 (27.3, p < .001)."""
-    # With equal budgets noise alone moves as many units in as out: one expectation is recorded for both.
-    expected = metrics.get(getattr(tags.UNIT, f"expected_{part}").tag, metrics.get(tags.UNIT.expected_shrunk.tag))
-    count, p = (metrics.get(getattr(tags.UNIT, name).tag) for name in (part, f"p_{part}"))
+    """98 (27.3, p < .001); 41 beyond chance."""
+    names = (part, f"expected_{part}", f"p_{part}_strength", f"{part}_sure")
+    count, expected, p, sure = (metrics.get(getattr(tags.UNIT, name).tag) for name in names)
     if count is None:
         return "-"
-    expected, p = (math.nan if value is None else value for value in (expected, p))
-    noise = "unknown" if math.isnan(expected) else f"{number(expected)}, {p_words(p)}"
-    return markdown_text(f"{count:.0f} ({noise})")
+    # Absent at k = 1, and in the record of an older run.
+    noise = "unknown" if expected is None or math.isnan(expected) else number(expected)
+    words = f"{count:.0f} ({noise}, {p_words(math.nan if p is None else p)})"
+    return markdown_text(words if sure is None else f"{words}; {sure:.0f} beyond chance")
 
 
 def repo_name(training: TrainingArguments) -> str:

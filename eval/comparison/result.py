@@ -39,11 +39,16 @@ class SideInfo:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """A count beside what sampling alone would show if nothing had changed: see `offleash.eval.stats.noise`."""
+    """A count beside what sampling alone would show if nothing had changed: see `offleash.eval.stats.noise.Excess`."""
 
     expected: float
     excess: float
     p: float
+    """Of the count."""
+    p_strength: float
+    """Of how firmly the units that moved were held."""
+    sure: int
+    """Units whose move chance does not explain one by one (Holm, 5 %)."""
 
 
 @dataclass(frozen=True, slots=True)

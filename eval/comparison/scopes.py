@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from offleash.eval.comparison.align import Aligned, Arm, Stop
+from offleash.eval.comparison.align import Aligned, Arm
 from offleash.eval.comparison.result import Contrast, Curves, Level, Noise, Perplexity, Scope, Sensitivity, Support
 from offleash.eval.stats.curves import CORNER_WEIGHT, CORNERS, DIFFERENCE_CORNER_WEIGHT, compare_curves
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
-from offleash.eval.stats.noise import Excess, NoiseTest, excess_over, noise_test
+from offleash.eval.stats.noise import Excess, NoiseTest, noise_test
 from offleash.eval.stats.passk import budgets
 from offleash.eval.stats.posterior import posterior_dynamics
 from offleash.eval.stats.stopping import stopped_noise_test
@@ -195,12 +195,12 @@ def _level(parts: Sequence[Part], hits: Sequence[_Hits], k: int, how: _Resamplin
 def _support(
     parts: Sequence[Part], hits: Sequence[_Hits], joined: _Hits, threshold: int, k: int, how: _Resampling
 ) -> Support:
-    tests = [_noise(part.aligned.plan, of_part, threshold) for part, of_part in zip(parts, hits, strict=True)]
+    test = _noise(parts, hits, joined, threshold)
     return Support(
         threshold=threshold,
         estimates=bootstrap_dynamics(_cells(parts, hits, threshold), joined.problem, **how._asdict()),
-        shrunk=_sum([None if test is None else test.shrunk for test in tests]),
-        expanded=_sum([None if test is None else test.expanded for test in tests]),
+        shrunk=_as_noise(test and test.shrunk),
+        expanded=_as_noise(test and test.expanded),
         detection_limit=detection_limit(k) if threshold == 1 else detection_limit_exact(k, hits=min(threshold - 1, k)),
     )
 
@@ -217,27 +217,30 @@ def _cells(parts: Sequence[Part], hits: Sequence[_Hits], threshold: int) -> Floa
     )
 
 
-def _noise(plan: Stop | None, hits: _Hits, threshold: int) -> NoiseTest | None:
-    """None where no exact test is known: an adaptive plan and several units per problem."""
-    if not len(hits.base):
-        return NoiseTest(excess_over(0, np.ones(1)), excess_over(0, np.ones(1)))
-    if plan is None:
-        return noise_test(*hits[:5], threshold)
-    if len(np.unique(hits.problem)) < len(hits.problem):
+def _noise(parts: Sequence[Part], hits: Sequence[_Hits], joined: _Hits, threshold: int) -> NoiseTest | None:
+    """None where no test is known: an adaptive plan and several units per problem, or unequal budgets beside it."""
+    plans = [part.aligned.plan for part in parts]
+    whole = np.array_equal(joined.k, joined.n_base) and np.array_equal(joined.k, joined.n_policy)
+    if not any(plans):
+        return noise_test(*joined[:5], threshold, k=None if whole else joined.k)
+    fixed = [h for plan, h in zip(plans, hits, strict=True) if plan is None]
+    cut = any(np.any(h.n_base != h.n_policy) or np.any(h.k != h.n_base) for h in fixed)
+    if cut or len(np.unique(joined.problem)) < len(joined.problem):
         return None
-    base, policy = (hits.n_base, hits.base), (hits.n_policy, hits.policy)
-    return stopped_noise_test(base, policy, **plan._asdict(), threshold=threshold)
+    # A fixed plan is one that stops at more successes than it has draws.
+    stops = [
+        (np.full(len(h.base), plan.successes), np.full(len(h.base), plan.cap)) if plan else (h.n_base + 1, h.n_base)
+        for plan, h in zip(plans, hits, strict=True)
+    ]
+    successes_u, cap_u = (np.concatenate(column) for column in zip(*stops, strict=True))
+    base, policy = (joined.n_base, joined.base), (joined.n_policy, joined.policy)
+    return stopped_noise_test(base, policy, successes=successes_u, cap=cap_u, threshold=threshold)
 
 
-def _sum(parts: Sequence[Excess | None]) -> Noise:
-    """Tasks are independent: their counts add and their distributions convolve."""
-    pmf, observed = np.ones(1), 0
-    for part in parts:
-        if part is None:
-            return Noise(math.nan, math.nan, math.nan)
-        pmf, observed = np.convolve(pmf, part.pmf), observed + part.observed
-    total = excess_over(observed, pmf)
-    return Noise(total.expected, total.excess, total.p)
+def _as_noise(side: Excess | None) -> Noise:
+    if side is None:
+        return Noise(math.nan, math.nan, math.nan, math.nan, 0)
+    return Noise(side.expected, side.excess, side.p, side.p_strength, int(side.sure_u.sum()))
 
 
 def _curves(parts: Sequence[Part], how: _Resampling) -> Curves:

@@ -22,7 +22,9 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
               "preserved": ...}] (under base or policy: the other model, where it is known)
     LEVEL     total, "hits1": SUPPORT, "hits5": SUPPORT or null
     SUPPORT   preserved, shrunk, expanded, out, srr, ndr, sds, nscr: each an ESTIMATE; detection_limit; what sampling
-              alone explains: expected_shrunk, excess_shrunk, p_shrunk, expected_expanded, excess_expanded, p_expanded
+              alone explains: expected_shrunk (by a second sample of the base), excess_shrunk, p_shrunk (of the count),
+              p_strength_shrunk (of how firmly they were held), sure_shrunk (units beyond chance one by one), and the
+              same five of expanded
     MOVED     units, problems, "examples": [{task, problem_id, answer, base_hits, base_n, policy_hits, policy_n,
               whole_problem, prompt, gold, base_text, policy_text}]
     ESTIMATE  value, low, high, n (number of problems)

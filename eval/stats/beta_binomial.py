@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.counts import check_draws
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,20 +57,28 @@ def fit_beta_binomial(hits_u: ArrayLike, n_u: ArrayLike, *, truncated: bool = Fa
         truncated: the units are those that were hit at all; units without a hit are ignored if any are given.
     """
     from scipy.optimize import minimize
+    from scipy.special import digamma
 
     hits, n, times = _kinds(hits_u, n_u, truncated)
 
-    def loss(log_ab: Floats) -> float:
+    def loss(log_ab: Floats) -> tuple[float, Floats]:
+        """Mean negative log-likelihood and its slope in ln a and ln b."""
         a, b = np.exp(log_ab)
         log_p = _betaln(a + hits, b + n - hits) - _betaln(a, b)
+        both = digamma(a + b + n) - digamma(a + b)
+        slope_a, slope_b = digamma(a + hits) - digamma(a) - both, digamma(b + n - hits) - digamma(b) - both
         if truncated:
             # As a sum: for small a the two beta functions agree to more digits than they have.
             log_miss = -np.cumsum(np.log1p(a / (b + np.arange(int(n.max())))))[n.astype(np.int64) - 1]
             log_p = log_p - np.log(-np.expm1(log_miss))
-        return -float(times @ log_p) / float(times.sum())
+            odds = -np.exp(log_miss) / np.expm1(log_miss)  # of being missed
+            slope_a, slope_b = slope_a - odds * both, slope_b + odds * (digamma(b + n) - digamma(b) - both)
+        slope = np.array([a * (times @ slope_a), b * (times @ slope_b)])
+        return -float(times @ log_p) / float(times.sum()), -slope / float(times.sum())
 
     starts = [np.log(start) for start in _STARTS]
-    best = min((minimize(loss, start, method="L-BFGS-B", bounds=_BOUNDS) for start in starts), key=lambda r: r.fun)
+    fits = (minimize(loss, start, jac=True, method="L-BFGS-B", bounds=_BOUNDS) for start in starts)
+    best = min(fits, key=lambda fit: fit.fun)
     a, b = np.exp(best.x)
     return BetaBinomial(float(a), float(b))
 
@@ -109,9 +118,7 @@ def refit(
 
 def _kinds(hits_u: ArrayLike, n_u: ArrayLike, truncated: bool) -> tuple[Floats, Floats, Floats]:
     """Distinct (hits, n) and how many units have them."""
-    hits, n = np.broadcast_arrays(np.asarray(hits_u, dtype=np.float64), np.asarray(n_u, dtype=np.float64))
-    if not (np.all(np.isfinite(hits)) and np.all(hits >= 0) and np.all(hits <= n) and np.all(n >= 1)):
-        raise ConfigError("a unit's hits must lie between 0 and its draws, of which there must be at least one")
+    hits, n = (counts.astype(np.float64) for counts in check_draws("a unit's", hits_u, n_u))
     if truncated:
         hits, n = hits[hits > 0], n[hits > 0]
     if not hits.size:

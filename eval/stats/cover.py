@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.counts import check_counts, check_draws
 from offleash.eval.stats.subsets import in_support
 
 Floats = NDArray[np.float64]
@@ -28,12 +29,11 @@ def cover_at_tau(correct_p: ArrayLike, n_p: ArrayLike, tau: float, k_p: ArrayLik
     With `k_p`, the fraction of k-subsets of a problem's samples with that rate. NaN where k (n without) is less than
     1/tau or 1/(1 - tau): then only "never" or "always" tells the two sides apart.
     """
-    correct, n = np.broadcast_arrays(*(np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (correct_p, n_p)))
+    checked = check_draws("a problem's", correct_p, n_p, least=0)
+    correct, n = (np.atleast_1d(counts).astype(np.float64) for counts in checked)
     if not 0 < tau < 1:
         raise ConfigError(f"tau must lie strictly between 0 and 1, got {tau}")
-    if not np.all((correct >= 0) & (correct <= n) & (correct % 1 == 0)):
-        raise ConfigError("correct_p must hold one integer per problem, between 0 and its n")
-    budget = n if k_p is None else np.broadcast_to(np.asarray(k_p, dtype=np.float64), n.shape)
+    budget = n if k_p is None else np.broadcast_to(check_counts("k_p", k_p).astype(np.float64), n.shape)
     covered_p = np.where(correct >= tau * n - _ROUNDING, 1.0, 0.0)
     for k in np.unique(budget[(budget < n) & (budget > 0)]).tolist():
         fewer = (budget == k) & (budget < n)

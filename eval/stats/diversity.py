@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.counts import check_counts
 
 Floats = NDArray[np.float64]
 
@@ -26,9 +27,11 @@ def pcmd(problem_c: ArrayLike, correct_c: ArrayLike, problems: int) -> Floats:
     Each answer class c is one entry: the index of its problem and its number n_c of correct samples, in any order; n is
     the sum over a problem's classes.
     """
-    problem, correct = np.asarray(problem_c, dtype=np.int64), np.asarray(correct_c)
-    if problem.shape != correct.shape or problem.ndim != 1 or np.any(correct < 0) or np.any(correct % 1 != 0):
-        raise ConfigError("problem_c and correct_c must be vectors of one length, correct_c of non-negative integers")
+    problem, correct = check_counts("problem_c", problem_c), check_counts("correct_c", correct_c)
+    if problem.shape != correct.shape or problem.ndim != 1:
+        raise ConfigError(
+            f"problem_c and correct_c must be vectors of one length, got {problem.shape} and {correct.shape}"
+        )
     if problem.size and not (problem.min() >= 0 and problem.max() < problems):
         raise ConfigError(f"problem_c must lie in 0..{problems - 1}, got {problem.min()}..{problem.max()}")
     count = correct.astype(np.float64)

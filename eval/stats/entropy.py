@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.counts import check_counts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -84,7 +85,7 @@ def answer_entropies(
     Each answer class c is one entry: the index of its problem and its number of samples, in any order. `k_p`: the
     plug-in is that expected of k of a problem's samples (default: all). The corrected one does not depend on how many.
     """
-    problem, count = np.asarray(problem_c, dtype=np.int64), np.asarray(count_c, dtype=np.int64)
+    problem, count = check_counts("problem_c", problem_c), check_counts("count_c", count_c)
     if problem.shape != count.shape or problem.ndim != 1:
         raise ConfigError(f"problem_c and count_c must be vectors of one length, got {problem.shape} and {count.shape}")
     if problem.size and not (problem.min() >= 0 and problem.max() < problems):
@@ -98,11 +99,10 @@ def answer_entropies(
 
 
 def _seen(counts_a: ArrayLike) -> Ints:
-    counts = np.asarray(counts_a)
-    integers = counts.astype(np.int64)
-    if counts.ndim != 1 or np.any(integers != counts) or np.any(integers < 0):
-        raise ConfigError("counts_a must be a vector of non-negative integers, one per answer class")
-    return integers[integers > 0]
+    counts = check_counts("counts_a", counts_a)
+    if counts.ndim != 1:
+        raise ConfigError(f"counts_a must be a vector, one count per answer class; got shape {counts.shape}")
+    return counts[counts > 0]
 
 
 def _unseen(share: float, n: int) -> float:

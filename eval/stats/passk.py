@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.counts import check_budgets, check_counts, check_draws
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,7 +41,8 @@ def pass_at_k(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> Floats:
     >>> pass_at_k([0, 1, 4], 8, [1, 4, 8]).round(3).tolist()
     [[0.0, 0.0, 0.0], [0.125, 0.5, 1.0], [0.5, 0.986, 1.0]]
     """
-    correct, n, budget = _check_pool(correct_p, n_p, ks)
+    correct, n = (np.atleast_1d(counts) for counts in check_draws("a problem's", correct_p, n_p, least=0))
+    budget = check_budgets(ks)
     return np.where(budget > n[:, None], np.nan, 1 - all_fail(correct, n, budget))
 
 
@@ -70,8 +72,8 @@ def majority_at_k(
     wrong. Monte Carlo over k-subsets of the pool without replacement: unbiased, standard error at most
     0.5/sqrt(resamples), none at k = n. NaN where k > n.
     """
-    counts, correct = np.asarray(counts_a, dtype=np.int64), np.asarray(correct_a, dtype=bool)
-    if counts.ndim != 1 or correct.ndim != 1 or counts.size - correct.size not in (0, 1) or np.any(counts < 0):
+    counts, correct = check_counts("counts_a", counts_a), np.asarray(correct_a, dtype=bool)
+    if counts.ndim != 1 or correct.ndim != 1 or counts.size - correct.size not in (0, 1):
         raise ConfigError(f"one count per class and one flag per voting class are needed, got {counts} and {correct}")
     if k < 1:
         raise ConfigError(f"k must be at least 1, got {k}")
@@ -82,13 +84,3 @@ def majority_at_k(
     winners_ba = (votes_ba == votes_ba.max(axis=1, keepdims=True, initial=0)) & (votes_ba > 0)
     winners_b = winners_ba.sum(axis=1)
     return float(np.mean((winners_ba & correct).sum(axis=1) / np.maximum(winners_b, 1)))
-
-
-def _check_pool(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> tuple[Ints, Ints, Ints]:
-    correct, n = np.broadcast_arrays(*(np.atleast_1d(np.asarray(a)) for a in (correct_p, n_p)))
-    correct_int, n_int, budget = (np.asarray(a).astype(np.int64) for a in (correct, n, np.atleast_1d(ks)))
-    if correct.ndim != 1 or np.any(correct_int != correct) or np.any(correct_int < 0) or np.any(correct_int > n_int):
-        raise ConfigError("correct_p must hold one integer per problem, between 0 and its n")
-    if np.any(budget < 1):
-        raise ConfigError(f"every k must be at least 1, got {budget.min()}")
-    return correct_int, n_int, budget

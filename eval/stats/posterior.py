@@ -28,8 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.beta_binomial import BetaBinomial, fit_beta_binomial, refit
+from offleash.eval.stats.counts import check_counts, check_draws, check_hits, check_problems
 from offleash.eval.stats.intervals import Estimate, interval
-from offleash.eval.stats.support import CELLS, METRICS, check_hits, check_problems, metrics
+from offleash.eval.stats.support import CELLS, METRICS, metrics
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -71,9 +72,9 @@ class _Side(NamedTuple):
 
 def probability_above(prior: BetaBinomial, hits_u: ArrayLike, n_u: ArrayLike, eps: float) -> Floats:
     """P(rate > eps | hits in n draws) of each unit, by its own side alone."""
-    hits, n = np.broadcast_arrays(np.asarray(hits_u, dtype=np.float64), np.asarray(n_u, dtype=np.float64))
-    if np.any(hits < 0) or np.any(hits > n):
-        raise ConfigError("a unit's hits must lie between 0 and its draws")
+    hits, n = np.broadcast_arrays(check_counts("hits", hits_u), check_counts("draws", n_u))
+    if np.any(hits > n):
+        raise ConfigError("hits: a unit has more hits than draws")
     if not 0 <= eps < 1:
         raise ConfigError(f"eps must lie in [0, 1), got {eps}")
     from scipy.special import betainc
@@ -130,8 +131,8 @@ def expected_metrics(
 def _fitted(
     base_hits: Ints, policy_hits: Ints, n_base_u: ArrayLike, n_policy_u: ArrayLike, eps_e: Sequence[float]
 ) -> tuple["_Pair", float]:
-    n_base, n_policy = (np.broadcast_to(np.asarray(n, dtype=np.int64), base_hits.shape) for n in (n_base_u, n_policy_u))
-    pair = _Pair(_Side.fitted(base_hits, n_base), _Side.fitted(policy_hits, n_policy), np.asarray(eps_e))
+    base, policy = check_draws("base", base_hits, n_base_u), check_draws("policy", policy_hits, n_policy_u)
+    pair = _Pair(_Side.fitted(*base), _Side.fitted(*policy), np.asarray(eps_e))
     return pair, pair.fit()
 
 

@@ -18,6 +18,21 @@ always draws far enough to see whether it happened. Its chance given the stoppin
 and pass@k is one minus that. Both are the all-fail share of a fixed pool: of m-1 samples with r-1 correct, and of cap
 samples with s correct. With r = 1 the first is simply [m <= k].
 
+Noise. Given both pools' draws and successes together, a problem that stopped on one side and was missed to the cap on
+the other could have gone either way with probability 1/2, whatever the counts: that conditioning throws away all that
+is known. Two valid tests stand in its place, both over independent problems:
+
+- one by one: base with s successes in m draws, policy with h < threshold in `cap`. Let the first draws be the base's
+  and the next ones the policy's, and go on to the next success after `cap`: given its place, the places of the earlier
+  ones are uniform, and the probability that so few lie so late is at most
+  P = sum over y <= h of C(m, s+h-y) C(cap, y) / C(m+cap, s+h), or C(m, s) / C(m+cap, s) for h = 0. It is a p-value
+  that is too large rather than too small. Holm's procedure over these names the problems that are beyond chance.
+- their strength: a product of the P <= 1/problems, relative to 1/problems (truncated product, Zaykin et al. 2002). If
+  nothing changed each of them falls below that bound with probability 1/problems at most, and then -ln of the ratio is
+  at most exponential; the distribution of the sum is that of a binomial number of exponentials. Conservative.
+- the sign test: both pools follow one plan, so Shrunk and Expanded are equally likely. Weak on few problems, but it
+  adds up many problems that were each barely held.
+
 A plan is about one problem's correct samples: with several units per problem, "until r successes" stops before the rare
 ones are found, and a fixed plan is the right one.
 """
@@ -28,8 +43,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.noise import NoiseTest, excess_over
+from offleash.eval.stats.counts import check_budgets, check_counts, check_draws, check_threshold
+from offleash.eval.stats.noise import Excess, NoiseTest
 from offleash.eval.stats.passk import all_fail
+from offleash.eval.stats.predictive import expected_moves
+from offleash.eval.stats.strength import holm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,9 +59,7 @@ def stopped_pass_at_k(draws_p: ArrayLike, successes_p: ArrayLike, ks: ArrayLike,
     `successes` and `cap` are the plan's r and cap; `draws_p` and `successes_p` are where it left each problem.
     """
     drawn, hits = _check_stopped(draws_p, successes_p, successes, cap)
-    budget = np.atleast_1d(np.asarray(ks)).astype(np.int64)
-    if np.any(budget < 1):
-        raise ConfigError(f"every k must be at least 1, got {budget.min()}")
+    budget = check_budgets(ks)
     by_success = hits == successes
     n, correct = np.where(by_success, drawn - 1, cap), np.where(by_success, successes - 1, hits)
     fail_pk = all_fail(correct, n, np.minimum(budget, cap))
@@ -54,70 +70,85 @@ def stopped_noise_test(
     base: tuple[ArrayLike, ArrayLike],
     policy: tuple[ArrayLike, ArrayLike],
     *,
-    successes: int,
-    cap: int,
+    successes: ArrayLike,
+    cap: ArrayLike,
     threshold: int = 1,
 ) -> NoiseTest:
     """`offleash.eval.stats.noise.noise_test` for two pools drawn under the same plan; each is (draws_p, successes_p).
 
-    Exact for one unit per problem. Given both pools' draws and successes together, each way to split them has a chance
-    proportional to its paths in the base times its paths in the policy, whatever the rate.
+    One unit per problem. `successes` and `cap` may differ between problems. `p` is the smaller of the sign test's and
+    the strength's, doubled for the choice; all p-values are valid and conservative.
     """
+    from scipy.special import betainc
+
+    check_threshold(threshold)
     base_draws, base_hits = _check_stopped(*base, successes, cap)
     policy_draws, policy_hits = _check_stopped(*policy, successes, cap)
     if base_hits.shape != policy_hits.shape:
         raise ConfigError(f"both pools must hold the same problems, got {base_hits.shape} and {policy_hits.shape}")
-    if not 1 <= threshold <= successes:
-        raise ConfigError(f"threshold must lie in 1..{successes}, where the plan stops; got {threshold}")
-    totals = zip((base_draws + policy_draws).tolist(), (base_hits + policy_hits).tolist(), strict=True)
-    pmf = np.ones(1)
-    known: dict[tuple[int, int], float] = {}
-    for total in totals:
-        if total not in known:
-            known[total] = _one_sided(*total, successes, cap, threshold)
-        if known[total] > 0:
-            pmf = np.convolve(pmf, [1 - known[total], known[total]])
-    shrunk = int(np.sum((base_hits >= threshold) & (policy_hits < threshold)))
-    expanded = int(np.sum((base_hits < threshold) & (policy_hits >= threshold)))
-    # Both pools follow the same plan, so the two directions have the same distribution.
-    return NoiseTest(excess_over(shrunk, pmf), excess_over(expanded, pmf))
+    if np.any(np.asarray(successes) < threshold):
+        raise ConfigError(f"threshold must lie in 1..{np.min(successes)}, where the plan stops; got {threshold}")
+    in_base, in_policy = base_hits >= threshold, policy_hits >= threshold
+    moved = (in_base & ~in_policy, ~in_base & in_policy)
+    p_lost = _late_hits(base_draws, base_hits, policy_draws, policy_hits, moved[0])
+    p_gained = _late_hits(policy_draws, policy_hits, base_draws, base_hits, moved[1])
+    # A stopped problem has the likelihood of a fixed one up to a constant, so the same fit applies.
+    expected = expected_moves(base_hits, base_draws, cap, in_base, threshold)
+    counts = [int(flags.sum()) for flags in moved]
+    sides = []
+    for i, p_u in enumerate((p_lost, p_gained)):
+        p_sign = float(betainc(counts[i], counts[1 - i] + 1, 0.5)) if counts[i] else 1.0
+        p_strength = _truncated_product(p_u)
+        p = min(1.0, 2 * min(p_sign, p_strength))
+        sides.append(Excess(counts[i], expected[i], p, p_strength, holm(p_u)))
+    return NoiseTest(*sides)
 
 
-def _one_sided(draws: int, hits: int, successes: int, cap: int, threshold: int) -> float:
-    """P(at least `threshold` hits in one given pool, fewer in the other | both pools' draws and hits together)."""
-    if hits == 2 * successes:
-        return 0.0  # both pools stopped by success
-    if draws < 2 * cap:
-        # One pool stopped early by success, the other at the cap with the rest: either way round is as likely.
-        return 0.5 if hits - successes < threshold else 0.0
-    # All draws used: hits split over the pools, a pool of r hits having its last draw a success.
-    ways = {h: _paths(h, successes, cap) * _paths(hits - h, successes, cap) for h in range(hits + 1)}
-    good = sum(w for h, w in ways.items() if h >= threshold and hits - h < threshold)
-    return good / sum(ways.values())
+def _late_hits(m_p: Ints, hits_p: Ints, cap_p: Ints, late_p: Ints, moved_p: NDArray[np.bool_]) -> Floats:
+    """P(at most `late` of all hits among the last `cap` of m + cap draws) where a problem moved, 1 elsewhere."""
+    from scipy.special import gammaln
+
+    p_p = np.ones(m_p.shape)
+    for i in np.flatnonzero(moved_p):
+        m, cap, total = float(m_p[i]), float(cap_p[i]), float(hits_p[i] + late_p[i])
+        y = np.arange(int(late_p[i]) + 1, dtype=np.float64)
+        y = y[(total - y <= m) & (y <= cap)]
+
+        def ln(top: float, bottom: Floats | float) -> Floats:
+            return gammaln(top + 1) - gammaln(bottom + 1) - gammaln(top - bottom + 1)
+
+        p_p[i] = min(1.0, float(np.exp(ln(m, total - y) + ln(cap, y) - ln(m + cap, total)).sum()))
+    return p_p
 
 
-def _paths(hits: int, successes: int, cap: int) -> int:
-    """Sequences of exactly `cap` draws that end the plan with this many hits."""
-    if hits > successes:
-        return 0
-    return math.comb(cap - 1, successes - 1) if hits == successes else math.comb(cap, hits)
+def _truncated_product(p_u: Floats) -> float:
+    """p of the product of those p-values that are at most 1/units, under independence."""
+    from scipy.special import gammaincc, gammaln, xlog1py
+
+    units = p_u.size
+    small = p_u[p_u * units <= 1]
+    if not small.size:
+        return 1.0
+    found = float(-np.log(np.maximum(small * units, np.finfo(float).tiny)).sum())
+    many = np.arange(1, units + 1)
+    log_ways = gammaln(units + 1) - gammaln(many + 1) - gammaln(units - many + 1)
+    log_weight = log_ways - many * math.log(units) + xlog1py(units - many, -1 / units)
+    return min(1.0, float(np.exp(log_weight) @ gammaincc(many, found)))
 
 
-def _check_plan(successes: int, cap: int) -> None:
-    if successes < 1 or cap < 1:
-        raise ConfigError(f"a plan needs at least one success and one draw, got successes={successes}, cap={cap}")
-
-
-def _check_stopped(draws_p: ArrayLike, successes_p: ArrayLike, successes: int, cap: int) -> tuple[Ints, Ints]:
-    _check_plan(successes, cap)
-    drawn, hits = (np.atleast_1d(np.asarray(a)).astype(np.int64) for a in (draws_p, successes_p))
-    if drawn.shape != hits.shape or drawn.ndim != 1:
-        raise ConfigError(f"one draw count and one success count per problem, got {drawn.shape} and {hits.shape}")
-    at_stop = ((hits == successes) & (drawn >= successes) & (drawn <= cap)) | (
-        (hits >= 0) & (hits < successes) & (drawn == cap)
-    )
+def _check_stopped(
+    draws_p: ArrayLike, successes_p: ArrayLike, successes: ArrayLike, cap: ArrayLike
+) -> tuple[Ints, Ints]:
+    """The plan's own numbers are one for all problems, or one for each."""
+    hits, drawn = check_draws("a problem's", np.atleast_1d(successes_p), np.atleast_1d(draws_p))
+    stop = np.broadcast_to(check_counts("successes", successes), hits.shape)
+    most = np.broadcast_to(check_counts("cap", cap), hits.shape)
+    if np.any(stop < 1) or np.any(most < 1):
+        least = f"successes={stop.min()}, cap={most.min()}"
+        raise ConfigError(f"a plan needs at least one success and one draw, got {least}")
+    at_stop = ((hits == stop) & (drawn <= most)) | ((hits < stop) & (drawn == most))
     if not np.all(at_stop):
         i = int(np.flatnonzero(~at_stop)[0])
         raise ConfigError(f"problem {i} has {hits[i]} successes in {drawn[i]} draws, which is not where the plan "
-                          f"(until {successes} successes, at most {cap} draws) stops")  # fmt: skip
+                          f"(until {stop[i]} successes, at most {most[i]} draws) stops")  # fmt: skip
     return drawn, hits

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.support import cells_of, check_hits
+from offleash.eval.stats.counts import check_counts, check_hits, check_threshold
+from offleash.eval.stats.support import cells_of
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +21,9 @@ def in_support(hits_u: ArrayLike, n_u: ArrayLike, k_u: ArrayLike, threshold: int
     """Probability that a random k-subset of a unit's n samples holds at least `threshold` of its hits."""
     from scipy.special import gammaln
 
-    hits, n, k = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (hits_u, n_u, k_u)))
+    check_threshold(threshold)
+    counts = {"hits": hits_u, "n": n_u, "k": k_u}
+    hits, n, k = np.broadcast_arrays(*(check_counts(name, x).astype(np.float64) for name, x in counts.items()))
     if not (np.all(hits >= 0) and np.all(hits <= n) and np.all(k >= 1) and np.all(k <= n)):
         raise ConfigError("subsets of k samples need 0 <= hits <= n and 1 <= k <= n for every unit")
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.counts import check_draws, check_hits, check_problems, check_threshold
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 
 Floats = NDArray[np.float64]
@@ -95,8 +96,7 @@ def dynamics(base_hits_u: ArrayLike, policy_hits_u: ArrayLike, threshold: int = 
     (0.667, 0.0)
     """
     base, policy = check_hits(base_hits_u, policy_hits_u)
-    if threshold < 1:
-        raise ConfigError(f"threshold must be at least 1 hit, got {threshold}")
+    check_threshold(threshold)
     return _table(base >= threshold, policy >= threshold)
 
 
@@ -132,9 +132,9 @@ def dynamics_above(
 ) -> Dynamics:
     """The table under the paper's own definition: in support means an estimated rate hits/n > eps."""
     base, policy = check_hits(base_hits_u, policy_hits_u)
-    n_base, n_policy = (np.broadcast_to(np.asarray(n), base.shape) for n in (n_base_u, n_policy_u))
-    if np.any(n_base < np.maximum(base, 1)) or np.any(n_policy < np.maximum(policy, 1)):
-        raise ConfigError("every unit needs at least one draw on each side, and no more hits than draws")
+    (base, n_base), (policy, n_policy) = check_draws("base", base, n_base_u), check_draws("policy", policy, n_policy_u)
+    if not 0 <= eps <= 1:
+        raise ConfigError(f"eps must lie in [0, 1], got {eps}")
     # A product, not a quotient: 3/10 > 0.3 must not depend on how a division rounds.
     return _table(base > eps * n_base, policy > eps * n_policy)
 
@@ -175,25 +175,6 @@ def bootstrap_dynamics(
     observed = dict(zip(CELLS, total_4, strict=True)) | metrics(total_4)
     resampled = dict(zip(CELLS, (means_b4 * n).T, strict=True)) | metrics(means_b4)
     return {name: interval(float(observed[name]), resampled[name], n, confidence) for name in CELLS + METRICS}
-
-
-def check_hits(base_hits_u: ArrayLike, policy_hits_u: ArrayLike) -> tuple[Ints, Ints]:
-    """Hits of the same units in two pools, as integer vectors."""
-    base, policy = np.asarray(base_hits_u), np.asarray(policy_hits_u)
-    if base.shape != policy.shape or base.ndim != 1:
-        raise ConfigError(f"hits must be two vectors over the same units, got shapes {base.shape} and {policy.shape}")
-    base_int, policy_int = base.astype(np.int64), policy.astype(np.int64)
-    if np.any(base_int != base) or np.any(policy_int != policy) or np.any(base_int < 0) or np.any(policy_int < 0):
-        raise ConfigError("hits must be non-negative integers")
-    return base_int, policy_int
-
-
-def check_problems(problem_u: ArrayLike | None, units: int) -> NDArray:
-    """The problem of each unit; None makes each unit its own problem."""
-    problem = np.arange(units) if problem_u is None else np.asarray(problem_u)
-    if problem.shape != (units,):
-        raise ConfigError(f"problem_u has shape {problem.shape} for {units} units: one entry per unit is needed")
-    return problem
 
 
 def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:

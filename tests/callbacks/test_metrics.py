@@ -1,14 +1,17 @@
 import math
 
+import numpy as np
 import pytest
 
 from offleash.callbacks.metrics import count_whole, measured, sample_metrics, support_metrics
 from offleash.eval.comparison.changes import Change, changes
 from offleash.eval.errors import PoolError
+from offleash.eval.pool.counts import Hits
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
 from offleash.eval.stats.entropy import answer_entropy_corrected
+from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import detection_limit
 
@@ -123,11 +126,33 @@ def test_pools_of_other_problems_cannot_be_compared(pool, tmp_path):
         support_metrics(pool.hits(), other.hits())
 
 
-def test_expected_expansion_is_a_number_of_its_own_only_where_the_budgets_differ(pool, tmp_path):
-    longer = pool_of(tmp_path / "longer", {name: [("2*2", "ok", 3, None, None, None)] * 8 for name in ("p", "q")})
-    same, other = support_metrics(pool.hits(), pool.hits()), support_metrics(pool.hits(), longer.hits())
-    assert "support/unit/expected_expanded" not in same
-    assert other["support/unit/expected_expanded"] != pytest.approx(other["support/unit/expected_shrunk"])
+def test_the_noise_of_both_levels_is_that_of_the_noise_test():
+    rng = np.random.default_rng(0)
+    rate_u = rng.beta(0.5, 5, 40)
+    problem_u = np.repeat(np.arange(20), 2)
+    drawn = [rng.binomial(32, rate) for rate in (rate_u, np.where(np.arange(40) < 6, 0, rate_u))]
+    hits = [
+        Hits(
+            problem_ids=tuple(map(str, range(20))),
+            n_p=np.full(20, 64),
+            correct_p=np.bincount(problem_u, hits_u).astype(np.int64),
+            unit_problem=problem_u,
+            unit_answer=tuple(map(str, range(40))),
+            unit_hits=hits_u,
+        )
+        for hits_u in drawn
+    ]
+    found = support_metrics(*hits)
+    tests = {
+        "unit": noise_test(*drawn, 64, 64, problem_u),
+        "problem": noise_test(hits[0].correct_p, hits[1].correct_p, 64, 64),
+    }
+    for level, test in tests.items():
+        for name, side in test._asdict().items():
+            assert found[f"support/{level}/expected_{name}"] == pytest.approx(side.expected)
+            assert found[f"support/{level}/p_{name}"] == pytest.approx(side.p)
+            assert found[f"support/{level}/p_{name}_strength"] == pytest.approx(side.p_strength)
+            assert found[f"support/{level}/{name}_sure"] == side.sure_u.sum()
 
 
 def test_budgets_are_powers_of_two():

@@ -68,9 +68,10 @@ def test_the_card_beside_the_final_model_has_the_numbers_of_support_json_and_a_f
     assert found.pop("") == ["base", "step 1"]
     for start, part in NOISY.items():
         (title,) = (title for title in found if title.startswith(start))
-        names = (part, "expected_shrunk", f"p_{part}")  # with equal budgets noise alone loses as many as it gains
-        count, expected, p = (record["steps"]["1"][f"support/unit/{name}"] for name in names)
-        assert found.pop(title) == ["-", markdown_text(f"{count:.0f} ({number(expected)}, {p_words(p)})")]
+        names = (part, f"expected_{part}", f"p_{part}_strength", f"{part}_sure")
+        count, expected, p, sure = (record["steps"]["1"][f"support/unit/{name}"] for name in names)
+        words = f"{count:.0f} ({number(expected)}, {p_words(p)}); {sure:.0f} beyond chance"
+        assert found.pop(title) == ["-", markdown_text(words)]
     assert "against its base lab:" in card
     assert "fine-tuned version of lab.\n" in card
     assert len(found) == len(ROWS)

@@ -119,6 +119,8 @@ def test_support_equals_a_hand_count_at_both_thresholds(tmp_path: Path) -> None:
         assert level.any_hit.shrunk.expected == pytest.approx(test.shrunk.expected)
         assert level.any_hit.shrunk.excess == pytest.approx(2 - test.shrunk.expected)
         assert level.any_hit.expanded.p == pytest.approx(test.expanded.p)
+        assert level.any_hit.expanded.p_strength == pytest.approx(test.expanded.p_strength)
+        assert level.any_hit.shrunk.sure == int(test.shrunk.sure_u.sum())
         assert level.any_hit.detection_limit == detection_limit(10)
         estimates = level.any_hit.estimates
         assert [estimates[m].value for m in METRICS] == pytest.approx([3 / 5, 1 / 4, 6 / 17, -1 / 6])

@@ -136,7 +136,7 @@ def test_numbers_are_printed_as_the_paper_prints_them() -> None:
 
 
 SUPPORT = {*CELLS, *METRICS, "detection_limit"} | {
-    f"{word}_{cell}" for word in ("expected", "excess", "p") for cell in ("shrunk", "expanded")
+    f"{word}_{cell}" for word in ("expected", "excess", "p", "p_strength", "sure") for cell in ("shrunk", "expanded")
 }
 SCOPE = {
     "problems", "one_unit", "k_min", "k_max", "n_min", "rows_k", "unit", "problem",

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import gammaln
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
-from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
+from offleash.eval.stats.stopping import _late_hits, _truncated_product, stopped_noise_test, stopped_pass_at_k
 from offleash.eval.stats.support import dynamics
 
 BENCH = runpy.run_path(str(Path(__file__).parents[3] / "bench" / "plans.py"))
@@ -120,42 +122,85 @@ def test_support_is_what_a_fixed_pool_of_the_same_draws_would_say() -> None:
         assert dynamics(stopped, fixed, threshold).nscr == 0.0
 
 
-@pytest.mark.parametrize(("successes", "cap", "threshold"), [(1, 3, 1), (2, 4, 1), (2, 4, 2), (3, 4, 2)])
-def test_stopped_noise_is_exact_over_every_pair_of_outcomes(successes: int, cap: int, threshold: int) -> None:
-    points = outcomes(successes, cap)
-    by_total: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
-    for (one, paths_one), (two, paths_two) in itertools.product(points.items(), repeat=2):
-        by_total[one[0] + two[0], one[1] + two[1]].append((one[1], two[1], paths_one * paths_two))
-    for (one, _), (two, _) in itertools.product(points.items(), repeat=2):
-        ways = by_total[one[0] + two[0], one[1] + two[1]]
-        exact = sum(w for b, p, w in ways if b >= threshold > p) / sum(w for _, _, w in ways)
-        test = stopped_noise_test(
-            ([one[0]], [one[1]]), ([two[0]], [two[1]]), successes=successes, cap=cap, threshold=threshold
-        )
-        assert test.shrunk.expected == pytest.approx(exact, abs=1e-14)
-        assert test.shrunk.observed == (one[1] >= threshold > two[1])
+def log_choose(top: np.ndarray, bottom: np.ndarray | int) -> np.ndarray:
+    return gammaln(top + 1) - gammaln(bottom + 1) - gammaln(top - bottom + 1)
 
 
-def test_until_one_success_the_noise_test_is_the_sign_test() -> None:
-    base, policy = ([3, 5, 2, 8], [1, 1, 1, 0]), ([8, 8, 8, 1], [0, 0, 0, 1])
-    test = stopped_noise_test(base, policy, successes=1, cap=8)
-    assert (test.shrunk.observed, test.shrunk.expected) == (3, 2.0)
-    assert test.shrunk.p == pytest.approx(5 / 16)
+@pytest.mark.parametrize(
+    ("successes", "cap", "threshold"),
+    [(1, 8, 1), (1, 512, 1), (2, 16, 1), (2, 16, 2), (3, 64, 2), (5, 64, 1), (5, 64, 5), (5, 512, 5), (9, 8, 2)],
+)
+def test_a_problems_own_p_is_valid_at_every_rate_over_every_pair_of_outcomes(
+    successes: int, cap: int, threshold: int
+) -> None:
+    """P(p <= x) <= x for every x that p can be, summed exactly over all stopping points of both pools."""
+    capped = np.arange(min(successes, cap + 1))
+    m = np.concatenate([np.arange(successes, cap + 1), np.full(capped.size, cap)])
+    s = np.concatenate([np.full(m.size - capped.size, successes), capped])
+    log_paths = np.where(s == successes, log_choose(m - 1, successes - 1), log_choose(np.full(s.shape, cap), s))
+    held = np.flatnonzero(s >= threshold)
+    i, j = (axis.ravel() for axis in np.meshgrid(held, np.flatnonzero(s < threshold)))
+    p = _late_hits(m[i], s[i], m[j], s[j], np.ones(i.size, bool))
+    order = np.argsort(p)
+    last = np.append(np.diff(p[order]) > 0, True)
+    for rate in 10 ** np.linspace(-4.5, -0.02, 24):
+        log_chance = log_paths + s * math.log(rate) + (m - s) * math.log1p(-rate)
+        chance = np.exp(log_chance[i] + log_chance[j])[order]
+        assert np.all(np.cumsum(chance)[last] <= p[order][last] * (1 + 1e-9))
 
 
-def test_stopped_noise_is_calibrated_and_finds_planted_shrinkage() -> None:
+def test_a_problem_that_stopped_at_once_and_was_never_solved_again_is_no_chance() -> None:
+    lost = stopped_noise_test(([10], [5]), ([8192], [0]), successes=5, cap=8192).shrunk
+    assert lost.p_strength == pytest.approx(math.comb(10, 5) / math.comb(8202, 5), rel=1e-9)
+    assert lost.p < 1e-14
+    assert lost.expected < 1e-6
+    assert lost.sure_u.tolist() == [True]
+
+
+def test_many_problems_that_were_barely_held_add_up_in_the_sign_test() -> None:
+    base, policy = ([300] * 12, [1] * 12), ([512] * 12, [0] * 12)
+    lost = stopped_noise_test(base, policy, successes=1, cap=512).shrunk
+    assert lost.p_strength == 1.0  # none below 1/12 alone
+    assert lost.p == pytest.approx(2 * 2.0**-12)
+    assert not lost.sure_u.any()
+
+
+def test_the_truncated_product_is_calibrated_for_uniform_p_values() -> None:
+    rng = np.random.default_rng(4)
+    for units in (1, 7, 200):
+        ps = np.array([_truncated_product(rng.random(units)) for _ in range(2000)])
+        for level in (0.01, 0.05, 0.2):
+            assert np.mean(ps <= level) == pytest.approx(level, abs=5 * math.sqrt(level / 2000))
+
+
+@pytest.mark.parametrize(("successes", "cap"), [(1, 64), (5, 64), (5, 4096)])
+def test_stopped_noise_is_calibrated_and_finds_planted_shrinkage(successes: int, cap: int) -> None:
     rng = np.random.default_rng(2)
     null, planted = [], []
-    for _ in range(150):
-        rate = 10 ** rng.uniform(-4, -1, 120)
-        base = run_plan(rate, 5, 512, rng)
-        null.append(stopped_noise_test(base, run_plan(rate, 5, 512, rng), successes=5, cap=512).shrunk)
-        lost = np.where(rng.random(120) < 0.3, 0.0, rate)
-        planted.append(stopped_noise_test(base, run_plan(lost, 5, 512, rng), successes=5, cap=512).shrunk.p)
+    for _ in range(100):
+        rate = rng.beta(0.3, 2.0, 100)
+        plan = {"successes": successes, "cap": cap}
+        base = run_plan(rate, successes, cap, rng)
+        null.append(stopped_noise_test(base, run_plan(rate, successes, cap, rng), **plan).shrunk)
+        lost = np.where(rng.random(100) < 0.2, 0.0, rate)
+        planted.append(stopped_noise_test(base, run_plan(lost, successes, cap, rng), **plan).shrunk)
     excess = np.array([test.excess for test in null])
-    assert abs(excess.mean()) < 4 * excess.std() / math.sqrt(150)
-    assert np.mean([test.p <= 0.1 for test in null]) <= 0.1 + 4 * 0.3 / math.sqrt(150)
-    assert np.mean(np.array(planted) < 0.05) > 0.9
+    assert abs(excess.mean()) < 4 * excess.std() / math.sqrt(100) + 0.1 * np.mean([test.expected for test in null])
+    for name in ("p", "p_strength"):
+        assert np.mean([getattr(test, name) <= 0.1 for test in null]) <= 0.1 + 4 * 0.3 / math.sqrt(100)
+    assert np.mean([test.p < 0.05 for test in planted]) > 0.7
+    assert np.mean([test.sure_u.any() for test in null]) <= 0.05 + 4 * 0.22 / math.sqrt(100)
+
+
+def test_a_fixed_plan_is_one_that_never_stops() -> None:
+    rng = np.random.default_rng(8)
+    rate = rng.beta(0.3, 2.0, 60)
+    base, policy = rng.binomial(64, rate), rng.binomial(64, np.where(rng.random(60) < 0.2, 0.0, rate))
+    n = np.full(60, 64)
+    as_stopped = stopped_noise_test((n, base), (n, policy), successes=65, cap=64)
+    as_fixed = noise_test(base, policy, 64, 64)
+    for one, other in zip(as_stopped, as_fixed, strict=True):
+        assert (one.observed, one.expected) == pytest.approx((other.observed, other.expected))
 
 
 def test_points_where_the_plan_cannot_stop_are_refused() -> None:
