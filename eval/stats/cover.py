@@ -29,7 +29,7 @@ def cover_at_tau(correct_p: ArrayLike, n_p: ArrayLike, tau: float, k_p: ArrayLik
     With `k_p`, the fraction of k-subsets of a problem's samples with that rate. NaN where k (n without) is less than
     1/tau or 1/(1 - tau): then only "never" or "always" tells the two sides apart.
     """
-    checked = check_draws("a problem's", correct_p, n_p, least=0)
+    checked = check_draws("correct_p", correct_p, n_p, least=0)
     correct, n = (np.atleast_1d(counts).astype(np.float64) for counts in checked)
     if not 0 < tau < 1:
         raise ConfigError(f"tau must lie strictly between 0 and 1, got {tau}")

@@ -41,7 +41,7 @@ def pass_at_k(correct_p: ArrayLike, n_p: ArrayLike, ks: ArrayLike) -> Floats:
     >>> pass_at_k([0, 1, 4], 8, [1, 4, 8]).round(3).tolist()
     [[0.0, 0.0, 0.0], [0.125, 0.5, 1.0], [0.5, 0.986, 1.0]]
     """
-    correct, n = (np.atleast_1d(counts) for counts in check_draws("a problem's", correct_p, n_p, least=0))
+    correct, n = (np.atleast_1d(counts) for counts in check_draws("correct_p", correct_p, n_p, least=0))
     budget = check_budgets(ks)
     return np.where(budget > n[:, None], np.nan, 1 - all_fail(correct, n, budget))
 
