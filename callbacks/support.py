@@ -15,6 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks import tags
 from offleash.callbacks.contamination import check_dataset_contamination
+from offleash.callbacks.importance import ImportanceWeights
 from offleash.callbacks.metrics import count_whole, pass_curve, sample_metrics, sampled, support_metrics
 from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
@@ -51,6 +52,9 @@ class SupportCallback(TrainerCallback):
         base_pools: the folder of base pools; None means `base-pools` beside the run's folder.
         kl_to_base: measure the KL to the base; needs the base in memory (with `beta > 0` TRL already has it), and is
             skipped unless the monitor samples at the training temperature without truncation.
+        importance: also estimate support above 1/1000 by importance weights. Each measurement then scores the distinct
+            correct completions of base and policy under both models: cheap for short completions. For long ones it
+            costs as much as several steps, and the estimate is withheld most of the time.
 
     Example:
         >>> from importlib.resources import files
@@ -94,6 +98,7 @@ class SupportCallback(TrainerCallback):
         max_new_tokens: int | None = None,
         base_pools: str | Path | None = None,
         kl_to_base: bool = True,
+        importance: bool = False,
     ) -> None:
         if min(k, every, score_k, batch_size) < 1:
             raise ConfigError("k, every, score_k and batch_size of SupportCallback must be at least 1")
@@ -112,6 +117,7 @@ class SupportCallback(TrainerCallback):
             # Scores are at the training temperature: over other samples the mean log-ratio is not a KL.
             kl_to_base=kl_to_base and self.sampling.untruncated and self.sampling.temperature == trainer.temperature,
         )
+        self.importance = ImportanceWeights(self.policy_pool.sampler) if importance else None
         self.ranks = Ranks(trainer.accelerator)
         self.observer = run_observer(trainer)
         self.entropy_tag = tags.token_entropy(trainer.temperature).tag
@@ -178,6 +184,8 @@ class SupportCallback(TrainerCallback):
         pool = self.policy_pool.fill(path, spec, seed)
         counted = self.ranks.on_main(lambda: _counted(pool))
         metrics = self.ranks.from_main(lambda: self._metrics(counted))
+        if self.importance is not None:
+            metrics |= self.importance.measure(self.base_pool, pool, self.base_hits)
         seconds = time.perf_counter() - start
         total = seconds + sum(m[tags.SECONDS.tag] for s, m in self.history.items() if s < step)
         metrics |= self.ranks.share({tags.SECONDS.tag: seconds, tags.SECONDS_TOTAL.tag: total})

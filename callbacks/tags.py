@@ -61,6 +61,17 @@ class Rare(NamedTuple):
     nscr: Metric
 
 
+class Weighed(NamedTuple):
+    """The same by importance weights, and how far they can be trusted."""
+
+    srr: Metric
+    ndr: Metric
+    nscr: Metric
+    effective_samples: Metric
+    log_ratio_variance: Metric
+    withheld: Metric
+
+
 _SAMPLE, _GROUPS = "callbacks.metrics.sample_metrics", "callbacks.rollouts.group_metrics"
 _STATUS = "callbacks.metrics.status_rates"
 _MEASURE = "callbacks.support.SupportCallback.measure"
@@ -137,6 +148,15 @@ BAYES = Rare(
         "support/bayes/ndr", "fraction", "NDR above 1/1000 by fitted rates", "eval.stats.posterior.expected_metrics"
     ),
     Metric("support/bayes/nscr", "ratio", "NSCR above 1/1000 by fitted rates", "eval.stats.posterior.expected_metrics"),
+)
+_WEIGHED = "callbacks.importance.ImportanceWeights.measure"
+IMPORTANCE = Weighed(
+    Metric("support/importance/srr", "fraction", "SRR above 1/1000 by importance weights", _WEIGHED),
+    Metric("support/importance/ndr", "fraction", "NDR above 1/1000 by importance weights", _WEIGHED),
+    Metric("support/importance/nscr", "ratio", "NSCR above 1/1000 by importance weights", _WEIGHED),
+    Metric("support/importance/effective_samples", "samples", "samples per problem that the weights leave", _WEIGHED),
+    Metric("support/importance/log_ratio_variance", "nats^2", "of ln policy/base over the base's draws", _WEIGHED),
+    Metric("support/importance/withheld", "0 or 1", "1: variance of 4 or more, or tokens not recovered", _WEIGHED),
 )
 LOST_AND_GAINED = Metric(
     "support/lost_and_gained", "text", "table of units lost and gained", "callbacks.trackers.lost_and_gained_table"
@@ -249,7 +269,7 @@ MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
 ONCE = (DETECTION_LIMIT, SAMPLES)
 """Constants of a run: logged at the first measured step only."""
 METRICS: tuple[Metric, ...] = (
-    *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, LOST_AND_GAINED),
+    *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, *IMPORTANCE, LOST_AND_GAINED),
     *(PASS_AT_K, PASS_AT_K_FIGURE, COVER_AT_TAU),
     *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, TOKEN_ENTROPY),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED),

@@ -96,6 +96,7 @@ class TrainerSampler:
         tokenizer = text_tokenizer(trainer)
         self.pad_token_id: int = tokenizer.pad_token_id
         self.end_ids = {*trainer.eos_token_ids, tokenizer.pad_token_id}
+        self.tokenizer = tokenizer
         self.decode = tokenizer.batch_decode
 
     def _prompt_ids(self) -> list[list[int]]:
@@ -127,6 +128,40 @@ class TrainerSampler:
     def _is_sharded(self) -> bool:
         """Whether ranks may wait for each other's weights in a forward pass."""
         return bool(self.trainer.is_deepspeed_enabled or self.trainer.is_fsdp_enabled)
+
+    def encode(self, text: str, tokens: int) -> list[int]:
+        """A stored completion as token ids, with the end token unless it was truncated: `tokens` were drawn."""
+        ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        truncated = tokens == self.sampling.max_new_tokens and len(ids) >= tokens
+        return ids if truncated else [*ids, int(self.tokenizer.eos_token_id)]
+
+    def score(self, rows: Sequence[tuple[int, list[int]]]) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probabilities of completions (problem, token ids) under policy and base, by teacher forcing.
+
+        The same rows on every rank; so is the result.
+        """
+        if not rows:
+            return np.zeros(0), np.zeros(0)
+        trainer, accelerator = self.trainer, self.trainer.accelerator
+        share = -(-len(rows) // accelerator.num_processes)
+        padded = [*rows, *[rows[0]] * (share * accelerator.num_processes - len(rows))]
+        mine = padded[accelerator.process_index * share : (accelerator.process_index + 1) * share]
+        problems = [problem for problem, _ in mine]
+        pairs = [(self.prompt_ids[problem], ids) for problem, ids in mine]
+        inputs = scoring_inputs(pairs, self.pad_token_id, accelerator.device)
+        size, mask = trainer.args.per_device_train_batch_size, inputs["mask"].double()
+        was_training = trainer.model.training
+        trainer.model.eval()
+        try:
+            with torch.no_grad(), without_gradient_checkpointing(trainer):
+                own, _ = self._logps(trainer.model, inputs, problems, size)
+                with self.base.scored() as base:
+                    others, _ = self._logps(base, inputs, problems, size)
+        finally:
+            trainer.model.train(was_training)
+        pairs_s = torch.stack([(logps.double() * mask).sum(1) for logps in (own, others)], dim=1).tolist()
+        policy_s, base_s = np.array(gather_object(pairs_s)[: len(rows)]).T
+        return policy_s, base_s
 
     def _local_blocks(self, round_: Round) -> list[Block]:
         """This rank's share, padded with copies of the first block so that every rank has the same number."""

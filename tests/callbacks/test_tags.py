@@ -83,7 +83,8 @@ def test_every_explorer_logs_what_the_table_says() -> None:
 def test_a_run_writes_the_tags_of_the_table_and_no_others(make_trainer, read_tags, tmp_path) -> None:
     trainer = make_trainer(max_steps=3, learning_rate=1e-5)
     task = load_task("countdown", split="train", n=64)
-    trainer.add_callback(SupportCallback(trainer, load_task("countdown", split="probe", n=12), k=33, every=1))
+    probe = load_task("countdown", split="probe", n=12)
+    trainer.add_callback(SupportCallback(trainer, probe, k=33, every=1, importance=True))
     trainer.add_callback(RolloutCallback(trainer, task))
     trainer.train()
     steps = read_tags(tmp_path / "run" / "tensorboard")
