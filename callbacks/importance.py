@@ -84,9 +84,15 @@ def _metrics(
     found: Sequence[Completion], base_logprob: np.ndarray, policy_logprob: np.ndarray, hits: Hits | None
 ) -> dict[str, float]:
     assert hits is not None
-    columns = [np.array([one[i] for one in found], dtype=np.int64) for i in (1, 0, 3, 4)]
-    # In half precision a likely completion may come out a little above probability 1.
-    draws = Draws(*columns, np.minimum(base_logprob, 0), np.minimum(policy_logprob, 0))
+    draws = Draws(
+        unit_x=np.array([one.unit for one in found], dtype=np.int64),
+        problem_x=np.array([one.problem for one in found], dtype=np.int64),
+        from_base_x=np.array([one.from_base for one in found], dtype=np.int64),
+        from_policy_x=np.array([one.from_policy for one in found], dtype=np.int64),
+        # In half precision a likely completion may come out a little above probability 1.
+        base_logprob_x=np.minimum(base_logprob, 0),
+        policy_logprob_x=np.minimum(policy_logprob, 0),
+    )
     rates = mixture_rates(draws, len(hits.unit_problem), hits.n_p, hits.n_p)
     values = metrics(cells_of(rates.base_u > EPS, rates.policy_u > EPS).sum(axis=0))
     known = {} if rates.withheld else {name: float(values[name]) for name in ("srr", "ndr", "nscr")}

@@ -245,6 +245,7 @@ def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, 
         top_p=run.monitor_top_p,
         max_new_tokens=run.monitor_max_new_tokens,
         base_pools=run.monitor_base_pools,
+        importance=run.monitor_importance,
     )
     trainer.add_callback(monitor)
     if run.guards:

@@ -64,6 +64,9 @@ class RunConfig:
     monitor_base_pools: str | None = HfArg(
         default=None, help="Folder in which base pools are cached. Default: base-pools next to output_dir."
     )
+    monitor_importance: bool = HfArg(
+        default=False, help="Also estimate support above 1/1000 by importance weights: for short completions."
+    )
     rollout_metrics: bool = HfArg(default=True, help="Log metrics of the training rollouts.")
     explorer: dict[str, Any] | str | None = HfArg(
         default=None,
