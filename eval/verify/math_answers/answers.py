@@ -22,7 +22,7 @@ from offleash.eval.verify.math_answers.normalize import (
 from offleash.eval.verify.math_answers.shapes import INFINITY, SYMBOL, Answer, understand
 
 SHOWN = {"tuple": "({})", "closed": "[{}]", "left": "[{})", "right": "({}]", "set": "{{{}}}", "bare": "{{{}}}"}
-PROSE, MANY_WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}"), 4
+PROSE, MANY_WORDS = re.compile(r"(?<![\\a-zA-Z])(?!(?:[pbBvV]|small)?matrix|array|cases)[a-zA-Z]{3,}"), 4
 ROUNDED_PLACES, RELATIVE = 6, Fraction(2, 10**5)
 
 
@@ -35,7 +35,9 @@ def answer_class(raw: str) -> str:
 def show(answer: Answer) -> str:
     if answer.kind == "leaf":
         return _leaf_class(answer)
-    if answer.kind in ("words", "relation"):
+    if answer.kind == "words":
+        return answer.text if understand(answer.text).kind == "words" else f"\\text{{{answer.text}}}"
+    if answer.kind == "relation":
         return answer.text
     if answer.kind == "equation":
         return equation_key(answer) or answer.text
@@ -148,6 +150,8 @@ def _is_decimal_comma(one: Answer, other: Answer) -> bool:
 CHOICE = re.compile(r"\(?([A-J])\)?")
 EXPLAINED_CHOICE = re.compile(r"\(?([A-Ja-j])\)?(?:[.:)].*)?|\(([A-Ja-j])\).*", re.DOTALL)
 
+SECOND_CHOICE = re.compile(r"\([A-J]\)|(?:(?<![a-z])or|(?<![a-z])and|[,/;]) ?\(?[A-J](?![A-Za-z])")  # (A) or (B)
+
 
 def _choice(raw: str, explained: bool = False) -> str | None:
     """The letter of a multiple-choice answer: `C`, `(C)`, and in a reply also `C. 12` or `(C) 12`."""
@@ -155,6 +159,8 @@ def _choice(raw: str, explained: bool = False) -> str | None:
         return None
     text = unwrap_text(normalize(raw))
     match = (EXPLAINED_CHOICE if explained else CHOICE).fullmatch(text)
+    if explained and SECOND_CHOICE.search(text, 3):
+        return None
     return next(letter for letter in match.groups() if letter).upper() if match else None
 
 

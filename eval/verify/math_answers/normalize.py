@@ -70,8 +70,8 @@ def _once(text: str) -> str:
     text = without_thousands_commas(text.strip())
     if match := SPACED_THOUSANDS.fullmatch(text):
         text = match[1] + match[2].replace(" ", "") + match[3]
-    if text.endswith((".", ",", ";", ":")) and not text.endswith("..."):
-        return text[:-1].rstrip()
+    if not text.endswith("..."):
+        text = text.rstrip(" .,;:")
     return text[:-1].rstrip() if text.endswith("\\") and not text.endswith("\\\\") else text
 
 
@@ -153,7 +153,7 @@ UNITS = {
     for alias in aliases.split()
 }
 UNIT_CHAIN = re.compile(r"(?:\\text ?\{[^{}]*\}|\^ ?(?:\{ ?-?\d ?\}|-?\d)|[ /]|\\cdot(?![a-zA-Z]))+")
-UNIT_WORDS = re.compile(r" (?P<words>[A-Za-z][A-Za-z]+(?:[ -][A-Za-z]+){0,4}) ?(?P<power>\^ ?\{?\d\}?)?")
+UNIT_WORDS = re.compile(r" (?P<words>[A-Za-z][A-Za-z]+(?:[ /-][A-Za-z]+){0,4}) ?(?P<power>\^ ?\{?\d\}?)?")
 PRODUCT = re.compile(rf"(?!(?i:{'|'.join(UNITS)}|pct|am|pm)$)(?:[A-Za-z]{{2}}|[^aeiouAEIOU ]{{3}})")  # the xy of 2 xy
 UNIT_PART = re.compile(r"(/)|([a-z][a-z-]*) ?(?:\^ ?\{? ?(-?\d) ?\}?)?|(?: |\\cdot(?![a-z]))|(.)", re.DOTALL)
 NOT_UNITS = {
@@ -186,7 +186,10 @@ def _cut_tail(text: str) -> tuple[str, str]:
     if re.fullmatch(r"[^A-Za-z]{0,3}", text[end + 1 :]):  # that was the unit's power
         end = max(text.rfind(character, 0, text.rfind("^") + 1) for character in ")}0123456789")
     match = UNIT_WORDS.fullmatch(text, end + 1) if end >= 0 else None
-    return (text[: end + 1], match.group()) if match and not PRODUCT.fullmatch(match["words"]) else ("", "")
+    if match is None or PRODUCT.fullmatch(match["words"]):
+        return "", ""
+    known = is_known_unit(unit_name(match.group()) or "")
+    return (text[: end + 1], match.group()) if known or "/" not in match.group() else ("", "")
 
 
 def unit_name(spelled: str) -> str | None:

@@ -330,7 +330,7 @@ def _split_name(text: str) -> tuple[str, str]:
 def _equation(text: str, depth: int) -> Answer | None:
     """`x = 5` names a value; `3x - y = 4` is an equation; a chain a = b = c ends in its value."""
     parts = [part.strip() for part in split_top(text.removeprefix("="), ("=",))]
-    if len(parts) == 1 and text.startswith("="):  # = 5
+    if len(parts) == 1 and parts[0] and text.startswith("="):  # = 5
         return parse(parts[0], depth + 1)
     if len(parts) < 2 or not all(parts):
         return None
