@@ -36,6 +36,7 @@ class HttpExchange:
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
             timeout=httpx.Timeout(None, connect=min(CONNECT_SECONDS, timeout)),
         )
+        self._under_way: set[asyncio.Task[Any] | None] = set()
         self._closing, self._lock = False, threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -62,7 +63,8 @@ class HttpExchange:
         self._loop.close()
 
     async def _send(self, method: str, url: str, body: Any, limit: int) -> tuple[int, Mapping[str, str], bytearray]:
-        content = bytearray()
+        content, task = bytearray(), asyncio.current_task()
+        self._under_way.add(task)
         try:
             async with asyncio.timeout(self.timeout), self._http.stream(method, url, json=body) as reply:
                 async for piece in reply.aiter_raw():
@@ -72,12 +74,14 @@ class HttpExchange:
                 return reply.status_code, reply.headers, content
         except TimeoutError:
             raise TimeoutError(f"no complete reply within {self.timeout:g} seconds") from None
+        finally:
+            self._under_way.discard(task)
 
     async def _end(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        tasks = [task for task in self._under_way if task is not None]  # which end those that they started themselves
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._http.aclose()
 
 

@@ -2,9 +2,12 @@
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.chaos.faulty_server import FaultyServer
 
 HERE = Path(__file__).parent
 
@@ -23,3 +26,10 @@ def chaos(request: pytest.FixtureRequest) -> random.Random:
     seed = os.environ.get("OFFLEASH_CHAOS_SEED") or random.randrange(10**6)
     print(f"chaos: repeat this with make chaos SEED={seed}")
     return random.Random(f"{seed}/{request.node.name}")
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    made = FaultyServer()
+    yield made
+    made.close()

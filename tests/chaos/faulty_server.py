@@ -6,7 +6,9 @@ Its honest completions are numbers drawn with the seed that it is sent, so that 
 import contextlib
 import gzip
 import json
+import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -102,6 +104,20 @@ class FaultyServer:
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._http.server_port}"
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def misbehave(self, seed: float, rate: float) -> None:
+        """A random fault in that share of replies. It depends on the request and on how often it was made, not on the
+        order in which requests arrive."""
+        tries: Counter[tuple[int, int]] = Counter()
+
+        def behave(call: int, body: Body) -> str | None:
+            request = body["seed"], body["n"]
+            with self.lock:
+                tries[request] += 1
+                chance = random.Random(f"{seed}/{request}/{tries[request]}")
+            return chance.choice(FAULTS) if chance.random() < rate else None
+
+        self.behave = behave
 
     def close(self) -> None:
         self.closing.set()
