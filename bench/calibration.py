@@ -2,6 +2,10 @@
 
     python bench/calibration.py --table coverage            # intervals of base - policy in pass@k
     python bench/calibration.py --table headline            # leads claimed between two pools of one model
+    python bench/calibration.py --table noise               # support called lost between two pools of one model
+    python bench/calibration.py --table power               # lost support that is found
+    python bench/calibration.py --table expected            # expected noise against the exact lab
+    python bench/calibration.py --table stopped             # the same for adaptive plans
     python bench/calibration.py --table subsets             # NSCR at k = 64 from 64 and more samples
 
 Every table prints its worst case last. `docs/statistics.md` quotes these.
@@ -14,8 +18,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from offleash.eval.stats.beta_binomial import fit_beta_binomial
 from offleash.eval.stats.curves import beyond_noise, compare_curves
+from offleash.eval.stats.noise import NoiseTest, noise_test, one_sided
 from offleash.eval.stats.passk import budgets, pass_at_k
+from offleash.eval.stats.predictive import expected_moves
+from offleash.eval.stats.stopping import stopped_noise_test
 from offleash.eval.stats.subsets import expected_cells
 from offleash.eval.stats.support import cells_of, metrics
 
@@ -117,7 +125,151 @@ def subsets(trials: int, rng: Rng) -> None:
         print(f"n = {n:<5} mean {nscr.mean():.4f}, standard deviation {nscr.std():.4f}")
 
 
-TABLES: dict[str, Callable[[int, Rng], None]] = {"coverage": coverage, "headline": headline, "subsets": subsets}
+def fixed_pools(rate_u: Floats, policy_u: Floats, n: int, rng: Rng) -> NoiseTest:
+    return noise_test(rng.binomial(n, rate_u), rng.binomial(n, policy_u), n, n)
+
+
+def competing(rate_u: Floats, n: int, rng: Rng) -> NDArray[np.int64]:
+    """Hits of four answers per problem, which share its draws."""
+    shares_pa = rate_u.reshape(-1, 4) / 4
+    return np.concatenate([rng.multinomial(n, [*row, 1 - row.sum()])[:-1] for row in shares_pa])
+
+
+def noise(trials: int, rng: Rng) -> None:
+    """How often nothing is called a loss at p <= .05: by count, by strength, and one unit named (Holm)."""
+    kinds = {"1 unit, 64": (1, 64, 64), "1 unit, 256 / 64": (1, 256, 64), "4 units, 64": (4, 64, 64),
+             "4 units, 64 / 256": (4, 64, 256)}  # fmt: skip
+    print(f"{'rates':10} {'pools':18} {'count':>6} {'strength':>9} {'named':>6}")
+    worst = (0.0, "")
+    for rates in (sharpened, rare, few_lost, easy):
+        for kind, (units, n_base, n_policy) in kinds.items():
+            claimed = np.zeros(3)
+            for _ in range(trials):
+                rate_u, _ = rates(40, rng)
+                problem_u = np.arange(40) // units
+                base, policy = (
+                    rng.binomial(n, rate_u) if units == 1 else competing(rate_u, n, rng) for n in (n_base, n_policy)
+                )
+                lost = noise_test(base, policy, n_base, n_policy, problem_u, rng=rng).shrunk
+                claimed += [lost.p <= 0.05, lost.p_strength <= 0.05, lost.sure_u.any()]
+            cells = claimed / trials
+            print(f"{rates.__name__:10} {kind:18} {cells[0]:>6.3f} {cells[1]:>9.3f} {cells[2]:>6.3f}")
+            worst = max(worst, (float(cells.max()), f"{rates.__name__}, {kind}"))
+    print(f"worst: {worst[0]:.3f} ({worst[1]}); standard error {math.sqrt(0.95 * 0.05 / trials):.3f}")
+
+
+def power(trials: int, rng: Rng) -> None:
+    """How often a planted loss is found at p <= .05: by count, by strength, and one unit named (Holm)."""
+    print(f"{'problems':>8} {'k':>5} {'lost':>5} {'rest':>5} {'count':>6} {'strength':>9} {'named':>6}")
+    cases = ((30, 64, 0.1, 1), (100, 64, 0.05, 1), (500, 256, 0.02, 1), (500, 256, 0.02, 3))
+    for problems, k, gone, rest in cases:
+        found = np.zeros(3)
+        for _ in range(trials):
+            base = rng.beta(0.5, 3.0, problems)
+            policy = np.where(rng.random(problems) < gone, 0.0, np.minimum(rest * base, 1.0))
+            lost = fixed_pools(base, policy, k, rng).shrunk
+            found += [lost.p <= 0.05, lost.p_strength <= 0.05, lost.sure_u.any()]
+        count, strength, named = found / trials
+        print(f"{problems:>8} {k:>5} {gone:>5.2f} {f'x{rest}':>5} {count:>6.3f} {strength:>9.3f} {named:>6.3f}")
+
+
+def lab_rates(problems: int, temperature: float) -> tuple[NDArray[np.int64], Floats]:
+    """The true probability of every correct answer of the lab's base model: problem and rate of each unit."""
+    from importlib.resources import files
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from offleash.eval.scoring.exact import exact_units
+    from offleash.eval.tasks import load_task
+
+    folder = str(files("offleash.recipes") / "lab" / "base")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    task = load_task("countdown", split="probe", n=problems)
+    units = exact_units(model, tokenizer, task, task.problems, temperature=temperature, max_new_tokens=20)
+    return units.unit_problem, units.probability_u
+
+
+def drawn_units(problem_u: NDArray[np.int64], rate_u: Floats, n: int, rng: Rng) -> NDArray[np.int64]:
+    groups = np.split(rate_u, np.flatnonzero(np.diff(problem_u)) + 1)
+    return np.concatenate([rng.multinomial(n, [*row, max(0.0, 1 - row.sum())])[:-1] for row in groups])
+
+
+def expected(trials: int, rng: Rng) -> None:
+    """Expected losses of a second sample of the lab's base, 200 problems: truth, and mean and error of the estimates.
+
+    The policy here is the base at temperature 0.6. By the base alone: given its pool, and over all pools it might have
+    had. From pooled totals: what the p-values condition on, with an unmoved and with the moved policy.
+    """
+    trials = min(trials, 200)
+    problem_u, rate_u = lab_rates(200, 1.0)
+    moved_u = lab_rates(200, 0.6)[1]
+    print(
+        f"{'level':9} {'k':>4} {'truth':>6} {'given base':>16} {'over bases':>16} {'pooled':>7} {'pooled, moved':>14}"
+    )
+    for level in ("units", "problems"):
+        for k in (64, 256):
+            base_u, policy_u, of_u = rate_u, moved_u, problem_u
+            if level == "problems":
+                base_u, policy_u = np.bincount(problem_u, rate_u), np.bincount(problem_u, moved_u)
+                of_u = np.arange(len(base_u))
+            rows = []
+            for _ in range(trials):
+                hits, again, moved = (drawn_units(of_u, rate, k, rng) for rate in (base_u, base_u, policy_u))
+                n = np.full(len(hits), k)
+                fit = fit_beta_binomial(hits, n)
+                given = expected_moves(hits, n, k, hits > 0).shrunk
+                over = len(hits) * float(fit.miss(k) - fit.miss(2 * k))
+                target = float(np.sum((1 - base_u[hits > 0]) ** k))
+                pooled = [float(one_sided(hits + other, n, n, 1).sum()) for other in (again, moved)]
+                rows.append([given, over, target, *pooled])
+            given, over, target, pooled, pooled_moved = np.array(rows).T
+            truth = float(np.sum((1 - base_u) ** k * (1 - (1 - base_u) ** k)))
+            cells = [f"{one.mean():.2f} (rms {np.sqrt(np.mean((one - target) ** 2)):.2f})" for one in (given, over)]
+            print(f"{level:9} {k:>4} {truth:>6.2f} {cells[0]:>16} {cells[1]:>16} {pooled.mean():>7.2f} "
+                  f"{pooled_moved.mean():>14.2f}")  # fmt: skip
+
+
+def stopped(trials: int, rng: Rng) -> None:
+    """Adaptive plans of 100 problems: expected and found losses, claims at p <= .05, and power at 20 % lost."""
+    print(
+        f"{'until':>5} {'cap':>5} {'expected':>9} {'found':>6} {'claimed':>8} {'strength':>9} {'named':>6} {'power':>6}"
+    )
+    worst = (0.0, "")
+    for successes, cap in ((1, 64), (5, 64), (5, 512), (5, 8192)):
+        plan = {"successes": successes, "cap": cap}
+        null, found = [], []
+        for _ in range(trials):
+            rate = rng.beta(0.3, 2.0, 100)
+            base = run_plan(rate, successes, cap, rng)
+            null.append(stopped_noise_test(base, run_plan(rate, successes, cap, rng), **plan).shrunk)
+            lost = np.where(rng.random(100) < 0.2, 0.0, rate)
+            found.append(stopped_noise_test(base, run_plan(lost, successes, cap, rng), **plan).shrunk.p <= 0.05)
+        claims = [[test.p <= 0.05, test.p_strength <= 0.05, test.sure_u.any()] for test in null]
+        cells = np.mean(claims, axis=0).tolist()
+        expected_mean, found_mean = np.mean([test.expected for test in null]), np.mean([test.observed for test in null])
+        print(f"{successes:>5} {cap:>5} {expected_mean:>9.2f} {found_mean:>6.2f} {cells[0]:>8.3f} {cells[1]:>9.3f} "
+              f"{cells[2]:>6.3f} {np.mean(found):>6.3f}")  # fmt: skip
+        worst = max(worst, (max(cells), f"until {successes}, at most {cap}"))
+    print(f"worst: {worst[0]:.3f} ({worst[1]}); standard error {math.sqrt(0.95 * 0.05 / trials):.3f}")
+
+
+def run_plan(rate_p: Floats, successes: int, cap: int, rng: Rng) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draws and successes of each problem under the plan: gaps between successes are geometric."""
+    gaps_ps = np.minimum(rng.geometric(np.maximum(rate_p, 1e-300)[:, None], (len(rate_p), successes)), cap + 1)
+    ends_ps = np.cumsum(gaps_ps, axis=1)
+    hits_p = (ends_ps <= cap).sum(axis=1)
+    return np.where(hits_p == successes, ends_ps[:, -1], cap), hits_p
+
+
+TABLES: dict[str, Callable[[int, Rng], None]] = {
+    "coverage": coverage,
+    "headline": headline,
+    "subsets": subsets,
+    "noise": noise,
+    "power": power,
+    "expected": expected,
+    "stopped": stopped,
+}
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from offleash.callbacks import tags
 from offleash.eval.files import write_atomic
+from offleash.eval.report.numbers import p_words
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import detection_limit
 
@@ -63,12 +64,31 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
     lines += [
         f"{'seconds spent monitoring':46}{seconds:>27.1f}",
         "",
+        f"At step {last}: {moved_words(history[last])}.",
+        f"A second sample of the base: {_expected(history[last], 'shrunk')} lost, "
+        f"{_expected(history[last], 'expanded')} gained.",
         f"Support counts (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples per step);",
         f"a pair that was missed may still have probability {detection_limit(k):.2g} (95 % confidence).",
         f"Details:  tensorboard --logdir {folder}",
         "",
     ]
     return "\n".join(lines)
+
+
+def moved_words(metrics: Mapping[str, float]) -> str:
+    """lost 98 (p < .001, 37 beyond chance), gained 12 (p = .310, none beyond chance)."""
+    words = []
+    for verb, part in (("lost", "shrunk"), ("gained", "expanded")):
+        names = (part, f"p_{part}_strength", f"{part}_sure")
+        count, p, sure = (metrics.get(getattr(tags.UNIT, name).tag, math.nan) for name in names)
+        found = "unknown" if math.isnan(sure) else f"{sure:.0f}" if sure else "none"
+        words.append(f"{verb} {'-' if math.isnan(count) else f'{count:.0f}'} ({p_words(p)}, {found} beyond chance)")
+    return ", ".join(words)
+
+
+def _expected(metrics: Mapping[str, float], part: str) -> str:
+    expected = metrics.get(getattr(tags.UNIT, f"expected_{part}").tag, math.nan)
+    return "unknown" if math.isnan(expected) else f"{expected:.1f}"
 
 
 def _jsonable(metrics: Mapping[str, float]) -> dict[str, float | None]:

@@ -22,7 +22,15 @@ from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.summary import HISTORY, read_record, read_steps, run_summary, three_digits, write_record
+from offleash.callbacks.summary import (
+    HISTORY,
+    moved_words,
+    read_record,
+    read_steps,
+    run_summary,
+    three_digits,
+    write_record,
+)
 from offleash.callbacks.trackers import custom_layout, lost_and_gained_table, pass_at_k_figure
 from offleash.eval.comparison.changes import changes
 from offleash.eval.console import say
@@ -216,8 +224,8 @@ class SupportCallback(TrainerCallback):
         say(
             f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
             f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
-            f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])} "
-            f"({metrics[tags.SECONDS.tag]:.1f} s)"
+            f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])}, "
+            f"{moved_words(metrics)} ({metrics[tags.SECONDS.tag]:.1f} s)"
         )
 
     def log_base(self, step: int) -> None:

@@ -122,8 +122,8 @@ def _result(side: SideInfo, tasks: Sequence[Aligned], settings: Settings) -> tup
         domains=tuple(by_domain),
         sensitivity=tuple(sensitivity(parts, settings)),
         importance=importance(parts, settings),
-        lost=moved(tasks, lost=True, limit=settings.examples),
-        gained=moved(tasks, lost=False, limit=settings.examples),
+        lost=moved(tasks, overall.units.any_hit.shrunk.sure_units, lost=True, limit=settings.examples),
+        gained=moved(tasks, overall.units.any_hit.expanded.sure_units, lost=False, limit=settings.examples),
     )
     return result, warnings
 

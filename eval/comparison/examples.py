@@ -28,6 +28,7 @@ class _Unit(NamedTuple):
     change: Change
     answer: str | None
     whole_problem: bool
+    sure: bool
 
 
 class _Want(NamedTuple):
@@ -38,10 +39,20 @@ class _Want(NamedTuple):
     hit: bool
 
 
-def moved(tasks: Sequence[Aligned], *, lost: bool, limit: int) -> Moved:
-    """The units that only the base reached (`lost`), or only the policy: all counted, the first `limit` shown."""
-    units = [unit for task in tasks for unit in _units(task, lost)]
-    units.sort(key=lambda unit: (not unit.whole_problem, -unit.change.base_hits - unit.change.policy_hits))
+def moved(tasks: Sequence[Aligned], sure: Sequence[int], *, lost: bool, limit: int) -> Moved:
+    """The units that only the base reached (`lost`), or only the policy: all counted, the first `limit` shown.
+
+    `sure` are the units beyond chance, by their index when the units of all tasks stand one after another.
+    """
+    starts = np.cumsum([0, *(len(task.unit_problem) for task in tasks)]).tolist()
+    units = [
+        unit
+        for task, start in zip(tasks, starts, strict=False)
+        for unit in _units(task, {u - start for u in sure}, lost)
+    ]
+    units.sort(
+        key=lambda unit: (not unit.sure, not unit.whole_problem, -unit.change.base_hits - unit.change.policy_hits)
+    )
     problems = {(unit.task.task, unit.change.problem_id) for unit in units if unit.whole_problem}
     shown = units[:limit]
     examples: dict[int, Example] = {}
@@ -52,11 +63,11 @@ def moved(tasks: Sequence[Aligned], *, lost: bool, limit: int) -> Moved:
     return Moved(len(units), len(problems), tuple(examples[i] for i in range(len(shown))))
 
 
-def _units(task: Aligned, lost: bool) -> list[_Unit]:
+def _units(task: Aligned, sure: Collection[int], lost: bool) -> list[_Unit]:
     base, policy = task.base.hits, task.policy.hits
     there = policy if lost else base
     return [
-        _Unit(task, change, base.unit_answer[u], int(there.correct_p[base.unit_problem[u]]) == 0)
+        _Unit(task, change, base.unit_answer[u], int(there.correct_p[base.unit_problem[u]]) == 0, u in sure)
         for u, change in unit_changes(base, policy).items()
         if bool(change.base_hits) == lost
     ]
@@ -74,6 +85,7 @@ def _examples(task: Aligned, units: Sequence[_Unit], lost: bool) -> list[Example
             task=task.task,
             change=unit.change,
             whole_problem=unit.whole_problem,
+            sure=unit.sure,
             prompt=cut_text(chat_text(problem.prompt, between="\n", between_parts=" ", roles=True)),
             gold=cut_text(problem.gold),
             base_text=base.get(of_base),

@@ -47,8 +47,12 @@ class Noise:
     """Of the count."""
     p_strength: float
     """Of how firmly the units that moved were held."""
-    sure: int
-    """Units whose move chance does not explain one by one (Holm, 5 %)."""
+    sure_units: tuple[int, ...]
+    """Units of the scope whose move chance does not explain one by one (Holm, 5 %; of all samples)."""
+
+    @property
+    def sure(self) -> int:
+        return len(self.sure_units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,8 @@ class Example:
     change: Change
     whole_problem: bool
     """The other side reached no correct answer of the problem at all."""
+    sure: bool
+    """Beyond chance by itself: see `Noise.sure_units`."""
     prompt: str
     gold: str
     base_text: str | None
@@ -180,7 +186,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Units lost, or units gained; `examples` are the first few, those that are a whole problem first."""
+    """Units lost, or units gained; `examples` are the first few: beyond chance first, then whole problems."""
 
     units: int
     problems: int

@@ -239,8 +239,8 @@ def _noise(parts: Sequence[Part], hits: Sequence[_Hits], joined: _Hits, threshol
 
 def _as_noise(side: Excess | None) -> Noise:
     if side is None:
-        return Noise(math.nan, math.nan, math.nan, math.nan, 0)
-    return Noise(side.expected, side.excess, side.p, side.p_strength, int(side.sure_u.sum()))
+        return Noise(math.nan, math.nan, math.nan, math.nan, ())
+    return Noise(side.expected, side.excess, side.p, side.p_strength, tuple(np.flatnonzero(side.sure_u).tolist()))
 
 
 def _curves(parts: Sequence[Part], how: _Resampling) -> Curves:

@@ -107,7 +107,7 @@ def _tiles(scope: Scope) -> list[tuple[str, str, str]]:
     for metric, noise in (("srr", units.shrunk), ("ndr", units.expanded), ("nscr", None)):
         value = units.estimates[metric]
         interval = estimate(value).partition(" ")[2]
-        more = f"{interval} · {p_words(noise.p)}" if noise is not None else interval
+        more = f"{interval} · {p_words(noise.p_strength)}" if noise is not None else interval
         tiles.append((metric.upper(), share(value.value), more))
     more = f"k = 1 to {curves.ks[last]:,}"
     if curves.state == "crosses":

@@ -26,7 +26,7 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
               p_strength_shrunk (of how firmly they were held), sure_shrunk (units beyond chance one by one), and the
               same five of expanded
     MOVED     units, problems, "examples": [{task, problem_id, answer, base_hits, base_n, policy_hits, policy_n,
-              whole_problem, prompt, gold, base_text, policy_text}]
+              whole_problem, sure (beyond chance by itself), prompt, gold, base_text, policy_text}]
     ESTIMATE  value, low, high, n (number of problems)
 
 Undefined and infinite numbers are null.
@@ -128,11 +128,12 @@ def _level(level: Level) -> dict[str, Any]:
 
 
 def _support(support: Support) -> dict[str, Any]:
-    noise = {"shrunk": asdict(support.shrunk), "expanded": asdict(support.expanded)}
+    keys = ("expected", "excess", "p", "p_strength", "sure")
+    noise = {"shrunk": support.shrunk, "expanded": support.expanded}
     return {
         **support.estimates,
         "detection_limit": support.detection_limit,
-        **{f"{key}_{name}": value for name, values in noise.items() for key, value in values.items()},
+        **{f"{key}_{name}": getattr(side, key) for name, side in noise.items() for key in keys},
     }
 
 

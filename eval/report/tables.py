@@ -29,6 +29,8 @@ from offleash.eval.stats.importance import LARGEST_VARIANCE
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS, detection_limit
 
+_P_NOTE = "p(S), p(E): of how firmly the units that moved were held, if nothing had changed; from all samples."
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -87,12 +89,25 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
     curves = scope.curves
     last = last_common(curves)
     return (
-        f"Of the {known} {what} that the base reached in {_k(scope)} samples, the policy lost {lost}; sampling noise "
-        f"alone would lose {number(units.shrunk.expected)} ({p_words(units.shrunk.p)}). It gained {gained}; sampling "
-        f"noise alone would gain {number(units.expanded.expected)} ({p_words(units.expanded.p)}). "
+        f"Of the {known} {what} that the base reached in {_k(scope)} samples, the policy lost {lost}; "
+        f"{noise_words(units.shrunk, 'lose', 'held')}. It gained {gained}; "
+        f"{noise_words(units.expanded, 'gain', 'gained')}. "
         f"An answer that was never sampled may still have a probability of up to {units.detection_limit:.2g}.",
         f"pass@1 goes from {share(curves.base[0].value)} to {share(curves.policy[0].value)}, pass@{curves.ks[last]:,} "
         f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {lead_words(curves)}",
+    )
+
+
+def noise_words(noise: Noise, verb: str, firmly: str) -> str:
+    """What sampling alone explains of a count; the p to go by first."""
+    if math.isnan(noise.p_strength):
+        return f"what sampling noise alone would {verb} is unknown"
+    expected = f"sampling noise alone would {verb} {number(noise.expected)}"
+    if math.isnan(noise.expected):
+        expected = f"what sampling noise alone would {verb} is not informative at n = 1"
+    return (
+        f"{expected} ({p_words(noise.p_strength)} by how firmly they were {firmly}, {p_words(noise.p)} by their "
+        f"number). Beyond chance one by one: {noise.sure:,}"
     )
 
 
@@ -171,8 +186,9 @@ def _support_table(scope: Scope, confidence: str) -> Table:
     stable_limit = f", {stable.detection_limit:.2g} outside hits ≥ {stable.threshold}" if stable else ""
     note = (
         f"{_k(scope)} samples of {scope.problems:,} problems. P preserved, S shrunk (only the base), E expanded (only "
-        "the policy), O out of both; units are (problem, correct answer) pairs. Expected: by sampling noise if nothing "
-        f"had changed, with the exact p-value of the count. {confidence} intervals over problems. Detection limit: "
+        "the policy), O out of both; units are (problem, correct answer) pairs. Expected: of a second sample of the "
+        "base, with p of how firmly the units that moved were held, and how many of them are surely no chance, one by "
+        f"one (Holm, 5 %); both from all samples. {confidence} intervals over problems. Detection limit: "
         f"{scope.units.any_hit.detection_limit:.2g} if never sampled{stable_limit}."
     )
     if any("." in cell for row in rows for cell in row[1:5]):
@@ -181,8 +197,10 @@ def _support_table(scope: Scope, confidence: str) -> Table:
 
 
 def _noise_words(noise: Noise) -> str:
-    """12.3 (p = .031)."""
-    return DASH if math.isnan(noise.expected) else f"{number(noise.expected)} ({p_words(noise.p)})"
+    """12.3 (p = .031; 2 sure)."""
+    if math.isnan(noise.p_strength):
+        return DASH
+    return f"{number(noise.expected)} ({p_words(noise.p_strength)}; {noise.sure:,} sure)"
 
 
 def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Table]:
@@ -195,7 +213,7 @@ def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Tabl
         for scope in scopes:
             level = scope.problem_level if level_name == "problems" else scope.units
             rows.append((one_line(scope.name, 40), f"{scope.problems:,}", _k(scope), *_level_cells(level)))
-        tables.append(Table(f"{name}-{level_name}", f"{heading}: {level_name}, hits ≥ 1", header, tuple(rows)))
+        tables.append(Table(f"{name}-{level_name}", f"{heading}: {level_name}, hits ≥ 1", header, tuple(rows), _P_NOTE))
     return tables
 
 
@@ -207,7 +225,7 @@ def _level_cells(level: Level) -> list[str]:
     rates = [share((p + side) / total if total else math.nan) for side in (s, e)]
     metrics = [estimate(support.estimates[metric]) for metric in METRICS]
     counts = [count(units) for units in (p, e, s, o)]
-    return [*rates, *metrics, *counts, p_value(support.shrunk.p), p_value(support.expanded.p)]
+    return [*rates, *metrics, *counts, p_value(support.shrunk.p_strength), p_value(support.expanded.p_strength)]
 
 
 def common_k(comparison: Comparison) -> int:
@@ -237,9 +255,9 @@ def _series(comparison: Comparison) -> list[Table]:
             passes = _passes(scope.curves, scope.curves.policy, k)
             rows.append((*lead, *passes, *_level_cells(level)[2:], crossing_cell(scope.curves)))
         note = (
-            "P preserved, E expanded, S shrunk, O out, at hits ≥ 1 in k samples; p(S), p(E): the probability of at "
-            "least as many if nothing had changed; crossing: the k at which the lead in pass@k changes hands, or who "
-            "is ahead beyond noise; a dash where the two cannot be told apart."
+            f"P preserved, E expanded, S shrunk, O out, at hits ≥ 1 in k samples. {_P_NOTE} "
+            "Crossing: the k at which the lead in pass@k changes hands, or who is ahead beyond noise; a dash where the "
+            "two cannot be told apart."
         )
         tables.append(Table(f"series-{name}", f"Series: {name}", header, tuple(rows), note))
     return tables
@@ -343,10 +361,11 @@ def _moved_tables(result: PolicyResult) -> list[Table]:
                 f"{example.change.base_hits:,}/{example.change.base_n:,}",
                 f"{example.change.policy_hits:,}/{example.change.policy_n:,}",
                 "yes" if example.whole_problem else "no",
+                "yes" if example.sure else "no",
             )
             for example in moved.examples
         )
-        header = ("problem", "answer", "base hits", "policy hits", "whole problem")
+        header = ("problem", "answer", "base hits", "policy hits", "whole problem", "beyond chance")
         if rows:
             tables.append(Table(name, name.capitalize(), header, rows, moved_words(name, moved)))
     return tables

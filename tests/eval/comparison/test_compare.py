@@ -22,6 +22,7 @@ from offleash.eval.problem import Problem
 from offleash.eval.report.record import json_report
 from offleash.eval.sampling import Plan
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
+from offleash.eval.report.tables import summary
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
@@ -303,6 +304,24 @@ def test_a_pool_against_itself_shows_no_change(tmp_path: Path) -> None:
     assert scope.curves.leads == ()
     assert all(row.difference.value == 0 for row in scope.rows.values() if row.difference.n)
     assert (result.lost.units, result.gained.units) == (0, 0)
+
+
+def test_a_unit_held_firmly_and_lost_is_named_whatever_the_count_says(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    rate_p = rng.beta(0.4, 1.0, 40)
+    base, policy = (rng.binomial(100, rate_p) for _ in range(2))
+    base[7], policy[7] = 60, 0
+    problems = make_problems(40)
+    make_pool(tmp_path / "b", base.tolist(), 100, problems)
+    make_pool(tmp_path / "p", policy.tolist(), 100, problems)
+    result = one(compared(tmp_path / "b", tmp_path / "p"))
+    lost = result.overall.units.any_hit.shrunk
+    assert lost.p > 0.05
+    assert lost.p_strength < 0.001
+    assert lost.sure_units == (7,)
+    assert [example.change.problem_id for example in result.lost.examples if example.sure] == [problems[7].id]
+    assert result.lost.examples[0].sure
+    assert "p < .001 by how firmly they were held" in summary(result)[0]
 
 
 def test_two_pools_of_one_model_show_change_but_no_excess(tmp_path: Path) -> None:

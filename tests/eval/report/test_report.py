@@ -144,7 +144,7 @@ SCOPE = {
 }  # fmt: skip
 EXAMPLE = {
     "task", "problem_id", "answer", "base_hits", "base_n", "policy_hits", "policy_n",
-    "whole_problem", "prompt", "gold", "base_text", "policy_text",
+    "whole_problem", "sure", "prompt", "gold", "base_text", "policy_text",
 }  # fmt: skip
 
 
