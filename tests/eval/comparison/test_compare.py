@@ -20,9 +20,9 @@ from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.testing import make_pool, make_spec
 from offleash.eval.problem import Problem
 from offleash.eval.report.record import json_report
+from offleash.eval.report.tables import summary
 from offleash.eval.sampling import Plan
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
-from offleash.eval.report.tables import summary
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
