@@ -68,14 +68,15 @@ def find_start(recipe: Recipe, folder: Path) -> Start:
             f"{folder} contains a run without its {RESOLVED}, so that nobody can tell whether its settings are these: "
             "restore that file, or choose another --output_dir"
         )
-    check_unchanged(recipe, folder)
     choice = choose_checkpoint(folder, read_launch(folder).processes)
     if choice.checkpoint is None:
+        check_unchanged(recipe, folder)
         return Start(choice, _ended_without_checkpoint(recipe, folder))
     ended = why_ended(folder, choice.checkpoint, recipe.training)
     if ended is None:
         check_same_launch(recipe, folder)
         check_resumable(choice.checkpoint, recipe.training.world_size, sharding(recipe.training))
+    check_unchanged(recipe, folder)
     return Start(choice, ended)
 
 
