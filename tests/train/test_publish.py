@@ -16,6 +16,7 @@ from offleash.eval.report.sanitize import markdown_text
 from offleash.train.grpo import train
 from offleash.train.publish import base_name, push_final, support_section
 from offleash.train.recipe.config import parse_recipe
+from offleash.train.run_folder.folder import begin
 
 TINY = {
     "train_args": '{"split": "train", "n": 16}',
@@ -170,9 +171,12 @@ def test_a_base_is_called_by_its_hub_id_or_its_folders_name(tmp_path):
     assert base_name("/anywhere/recipes/lab/base") == "lab"
 
 
-def test_a_broken_record_costs_the_table_and_not_the_run(tmp_path, capsys):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "support.json").write_text("{")
+def test_a_broken_record_costs_the_table_and_not_the_run(tmp_path, monkeypatch, capsys):
+    def begin_and_break(recipe, folder, *rest):
+        begin(recipe, folder, *rest)
+        (folder / "support.json").write_text("{")
+
+    monkeypatch.setattr("offleash.train.grpo.begin", begin_and_break)
     assert trained(tmp_path / "run", monitor_every=0) is not None
     assert "WARNING: the model card has no support table" in capsys.readouterr().out
     assert "## Training procedure" in (tmp_path / "run" / "final" / "README.md").read_text()
