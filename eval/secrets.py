@@ -1,7 +1,7 @@
 """Tokens, API keys and passwords are never written or shown: what looks like one is replaced by `<hidden>`.
 
 A secret is the value of a key or of an environment variable that is named like one (`hub_token`, `api_key`), and
-whatever stands before the @ of a URL.
+whatever stands before the @ of a URL or is named like one in its query.
 """
 
 import json
@@ -12,7 +12,11 @@ from typing import Any
 
 HIDDEN = "<hidden>"
 # `pad_token`, `eos_token` and the like are tokens of a vocabulary.
-_NAME = re.compile(r"(?i)(?:.*_)?(?:(?:hub|hf|auth|access|api)_?token|api_?key|access_key|password|passwd|secret)")
+_NAME = re.compile(
+    r"(?i)(?:.*[_-])?(?:(?:hub|hf|auth|access|api|bearer|session)[_-]?token|(?:api|access|secret|private)[_-]?key"
+    r"|password|passwd|passphrase|secret|credentials?|authorization)"
+)
+_IN_QUERY = re.compile(r"(?i)([?&][\w.-]*(?:token|key|signature|sig|password|secret)=)[^&\s\"'<>]+")
 _BEFORE_HOST = re.compile(r"://[^/\s]*@")
 _SHORTEST = 8
 """Shorter values of environment variables are not replaced: they may be parts of other words."""
@@ -31,6 +35,8 @@ def hide(text: str) -> str:
     """
     if "@" in text:
         text = _BEFORE_HOST.sub(f"://{HIDDEN}@", text)
+    if "=" in text and "://" in text:
+        text = _IN_QUERY.sub(rf"\1{HIDDEN}", text)
     for name, value in os.environ.items():
         if len(value) >= _SHORTEST and value in text and (name.lower().endswith("_token") or is_secret(name)):
             text = text.replace(value, HIDDEN)

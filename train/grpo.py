@@ -42,7 +42,7 @@ from offleash.train.publish import copy_card, push_final, repo_name
 from offleash.train.recipe.config import Recipe, move_tokens
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.checkpoints import export_final
-from offleash.train.run_folder.folder import FINAL, PART, TENSORBOARD, begin, find_start
+from offleash.train.run_folder.folder import FINAL, FORMER, PART, TENSORBOARD, begin, find_start
 from offleash.train.trainer import ExploringTrainer
 
 
@@ -141,8 +141,8 @@ def _plain_cpu(training: TrainingArguments) -> None:
 
 
 def _finish(folder: Path, training: TrainingArguments) -> None:
-    shutil.rmtree(folder / FINAL, ignore_errors=True)  # of a finished run that was continued
     (folder / PART).rename(folder / FINAL)
+    shutil.rmtree(folder / FORMER, ignore_errors=True)
     _publish(folder, training)
 
 
@@ -160,6 +160,7 @@ def _close(folder: Path, checkpoint: Path | None, reason: str, training: Trainin
     if checkpoint and not (folder / FINAL).exists():
         export_final(checkpoint, folder / FINAL)
         say(f"offleash: {folder / FINAL} was missing and has been exported from {checkpoint.name}")
+    shutil.rmtree(folder / FORMER, ignore_errors=True)
     _publish(folder, training)
     if (record := read_record(folder)) is not None and record["steps"]:
         say(run_summary(record, folder))

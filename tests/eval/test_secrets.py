@@ -8,7 +8,11 @@ from offleash.eval.secrets import HIDDEN, hide, hide_in_flags, is_secret, withou
 
 
 @pytest.mark.parametrize(
-    "key", ["token", "hub_token", "HF_TOKEN", "use_auth_token", "api_key", "OPENAI_API_KEY", "apikey", "db_password"]
+    "key",
+    [
+        *("token", "hub_token", "HF_TOKEN", "use_auth_token", "api_key", "OPENAI_API_KEY", "apikey", "db_password"),
+        *("secret_key", "private_key", "credentials", "Authorization", "X-Api-Key", "bearer_token"),
+    ],
 )
 def test_keys_of_secrets_are_known(key):
     assert is_secret(key)
@@ -26,6 +30,9 @@ def test_tokens_of_a_vocabulary_are_no_secrets(key):
         ("at http://tokenonly@host", f"at http://{HIDDEN}@host"),
         ("http://u:p@ss@host:80/a@b and c@d", f"http://{HIDDEN}@host:80/a@b and c@d"),
         ("http://host/a@b, someone@example.org", "http://host/a@b, someone@example.org"),
+        ("https://h/f?a=1&api_key=xyz&b=2", f"https://h/f?a=1&api_key={HIDDEN}&b=2"),
+        ("https://h/f?X-Amz-Signature=xyz", f"https://h/f?X-Amz-Signature={HIDDEN}"),
+        ("https://h/f?page=2&q=a", "https://h/f?page=2&q=a"),
     ],
 )
 def test_a_password_in_a_url_is_hidden(text, shown):

@@ -125,6 +125,44 @@ def test_without_resume_a_folder_with_only_a_final_model_or_measurements_is_not_
         train(recipe_in(tmp_path / "other"))
 
 
+def test_a_run_that_saves_by_a_fraction_is_not_started_over_without_its_checkpoints(run):
+    for path in [*checkpoints(run), run / "final"]:
+        shutil.rmtree(path)
+    saved = yaml.safe_load((run / "recipe.yaml").read_text())
+    (run / "recipe.yaml").write_text(yaml.safe_dump({**saved, "save_steps": 0.25}))
+    before = contents(run)
+    with pytest.raises(ConfigError, match=f"measured up to step {STEPS}"):
+        train(recipe_in(run, "--resume", save_steps=0.25))
+    assert contents(run) == before
+
+
+def test_a_finished_run_that_was_continued_and_killed_at_its_end_does_not_keep_the_former_model(run, monkeypatch):
+    former = weights(run)
+
+    def die(*args: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr("offleash.train.grpo.save_model", die)
+        with pytest.raises(SystemExit):
+            train(recipe_in(run, "--resume", "--allow", "max_steps", max_steps=STEPS + 2))
+    assert (run / "final.former" / "model.safetensors").read_bytes() == former
+    assert train(recipe_in(run, "--resume", max_steps=STEPS + 2)) is None
+    assert weights(run) == (run / f"checkpoint-{STEPS + 2}" / "model.safetensors").read_bytes() != former
+    assert not (run / "final.former").exists()
+
+
+def test_the_former_model_of_a_continued_run_without_checkpoints_stays(run):
+    (run / "final").rename(run / "final.former")
+    for path in checkpoints(run):
+        shutil.rmtree(path)
+    (run / "support.json").unlink()
+    before = contents(run)
+    with pytest.raises(ConfigError, match=r"final\.former is the model it had"):
+        train(recipe_in(run, "--resume"))
+    assert contents(run) == before
+
+
 # The recipe is always compared
 
 
@@ -167,6 +205,14 @@ def test_a_checkpoint_that_lacks_a_file_is_passed_over_and_the_run_ends_as_undis
     assert "checkpoint-2 (" in out
     assert weights(run) == weights(finished)
     assert (run / "damaged-1-checkpoint-3").is_dir()
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_not_taken(run, finished, capsys):
+    cut_short(run)
+    (run / "checkpoint-3").rename(run / "checkpoint-9")
+    train(recipe_in(run, "--resume"))
+    assert "checkpoint-9 is damaged (its trainer_state.json is not that of this step)" in capsys.readouterr().out
+    assert weights(run) == weights(finished)
 
 
 class _Stateful(Explorer):

@@ -96,6 +96,9 @@ def test_a_token_of_the_hub_moves_to_the_environment_and_two_that_differ_are_ref
     assert "secrettoken" not in str(caught.value)
     with pytest.raises(ConfigError, match="proxies"):
         load_recipe("lab", use_cpu=True, model_init_kwargs={"proxies": {"https": URL}})
+    for name in ("generation_kwargs", "chat_template_kwargs"):  # the Trainer's arguments, pickled with each checkpoint
+        with pytest.raises(ConfigError, match=f"{name}.api_key holds a secret"):
+            load_recipe("lab", use_cpu=True, **{name: {"api_key": KEY}})
 
 
 def test_a_changed_secret_is_no_change_of_the_recipe_and_an_old_one_is_not_shown(tmp_path):

@@ -190,7 +190,7 @@ def _resolve(
 def move_tokens(training: GRPOConfig) -> None:
     """Put tokens for the hub into the environment (HF_TOKEN): the Trainer writes its arguments to several files.
 
-    Raises ConfigError for tokens that differ, and for other secrets in model_init_kwargs.
+    Raises ConfigError for tokens that differ, and for other secrets in a mapping (model_init_kwargs, ...).
     """
     kwargs = dict(training.model_init_kwargs or {})
     given = [training.hub_token, kwargs.get("token"), kwargs.get("use_auth_token")]
@@ -202,9 +202,10 @@ def move_tokens(training: GRPOConfig) -> None:
         training.hub_token = None
         kwargs = {key: value for key, value in kwargs.items() if key not in ("token", "use_auth_token")}
         training.model_init_kwargs = kwargs or None
-    for key, value in kwargs.items():
-        if without_secrets({key: value}) != {key: value}:
-            raise ConfigError(f"model_init_kwargs.{key} holds a secret and would be saved: set it in the environment")
+    for name, values in vars(training).items():
+        for key, value in values.items() if isinstance(values, Mapping) else ():
+            if without_secrets({key: value}) != {key: value}:
+                raise ConfigError(f"{name}.{key} holds a secret and would be saved: set it in the environment")
 
 
 def _parser(processes: int | None) -> _Parser:

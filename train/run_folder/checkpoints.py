@@ -67,7 +67,7 @@ def choose_checkpoint(folder: Path, processes: int | None = None) -> Choice:
             trainer_state(path) is None or (path != complete and _lacks_ranks(path, processes))
         ):
             incomplete.append(path)
-        elif reason := damage(path):
+        elif reason := damage(path) or _other_step(path):
             damaged[path] = reason
         else:
             for broken, why in damaged.items():
@@ -120,6 +120,11 @@ def export_final(checkpoint: Path, target: Path) -> None:
     remove_leftovers(target.parent)
     with atomic_path(target) as temporary:
         shutil.copytree(checkpoint, temporary, ignore=shutil.ignore_patterns(*TRAINING_ONLY))
+
+
+def _other_step(checkpoint: Path) -> str | None:
+    """A renamed folder would be continued from one step and trimmed to another."""
+    return "its trainer_state.json is not that of this step" if trainer_state(checkpoint) is None else None
 
 
 def _lacks_ranks(checkpoint: Path, processes: int | None) -> bool:

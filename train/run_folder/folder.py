@@ -1,6 +1,7 @@
 """A run's folder: whether a run may start in it, where it continues from, whether it has ended."""
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +42,8 @@ from offleash.train.run_folder.integrity import trainer_state
 FINAL = "final"
 PART = "final.part"
 """The name of the final model's folder until it is complete."""
+FORMER = "final.former"
+"""That of a finished run while it is continued: `final` would be taken for the model of the later step."""
 POOLS = "pools"
 TENSORBOARD = "tensorboard"
 
@@ -86,6 +89,8 @@ def _ended_without_checkpoint(recipe: Recipe, folder: Path) -> str | None:
     Raises ConfigError if that would replace a run whose checkpoints were removed.
     """
     rest = "there is no checkpoint to continue from: choose another --output_dir"
+    if (folder / FORMER).exists() and not (folder / FINAL).exists():
+        raise ConfigError(f"{folder} was being continued ({FORMER} is the model it had), and {rest}")
     if (folder / FINAL).exists():
         if changed := changes(recipe, folder):
             raise ConfigError(f"{folder} has a final model, and {'; '.join(map(str, changed))}, but {rest}")
@@ -105,6 +110,8 @@ def _first_save(folder: Path) -> float:
     """The step of the first checkpoint of the run in this folder; infinite if it was to write none."""
     saved = yaml.safe_load((folder / RESOLVED).read_text())
     every = saved.get("save_steps") or 0
+    if 0 < every < 1:  # a fraction of the run
+        every = math.ceil(every * max(saved.get("max_steps") or 0, 0))
     return every if saved.get("save_strategy") == "steps" and every >= 1 else float("inf")
 
 
@@ -119,6 +126,10 @@ def begin(recipe: Recipe, folder: Path, choice: Choice, train_problems: str | No
         check_same_launch(recipe, folder, train_problems)
     clear_later(choice)
     shutil.rmtree(folder / PART, ignore_errors=True)
+    if (folder / FINAL).exists():
+        shutil.rmtree(folder / FORMER, ignore_errors=True)
+        (folder / FINAL).rename(folder / FORMER)
+        say(f"offleash: {folder / FINAL} is kept as {FORMER} until the new one is complete")
     if recipe.run.resume:
         step = step_of(checkpoint) if checkpoint else -1
         dropped = trim_events(folder / TENSORBOARD, step)
