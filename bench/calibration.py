@@ -198,8 +198,8 @@ def expected(trials: int, rng: Rng) -> None:
     """Expected losses of a second sample of the lab's base, 200 problems: truth, and mean and error of the estimates.
 
     The policy puts .7 of each problem's samples on its correct answers, most of it on the likeliest. By the base alone:
-    given its pool, and over all pools it might have had. From pooled totals: what the
-    p-values condition on, with an unmoved and with the moved policy.
+    given its pool, and over all pools it might have had. From pooled totals: what the p-values condition on, with an
+    unmoved and with the moved policy.
     """
     trials = min(trials, 200)
     problem_u, rate_u = lab_rates(200)
