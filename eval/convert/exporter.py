@@ -80,7 +80,8 @@ def _problem_table(pool: Pool) -> pa.Table:
 
 def _write_jsonl(pool: Pool, path: Path, schema: pa.Schema) -> int:
     rows = 0
-    with path.open("w", encoding="utf-8") as file:
+    # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, is written as JSON escapes it.
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for table in _tables(pool, schema):
             for row in table.to_pylist():
                 file.write(json.dumps(_readable(row), ensure_ascii=False) + "\n")

@@ -10,7 +10,8 @@ of the two, a repeat is a Bernoulli trial with a known probability.
 
 Without: independent samples of one problem can be exchanged. Given which completions were sampled, their order is
 random, and what it would give is computed: for the places of a block against the first block (Hoeffding 1951, a
-combinatorial central limit theorem), and for two blocks that share their completions at random (Mantel 1967). A model
+combinatorial central limit theorem), and for two blocks that share their completions at random (Mantel 1967): repeats
+that avoid their own block, as of a server that deals out a small store again and again, are no chance either. A model
 with few completions repeats itself everywhere alike and raises no alarm. Repeats without any order, of a server that
 chooses at random from a small store, cannot be told from such a model without log-probabilities.
 """
@@ -58,6 +59,10 @@ class RepeatTest:
     def is_excessive(self) -> bool:
         return self.seen - self.expected > SIGMAS * math.sqrt(self.variance + 1) + SLACK * self.expected
 
+    @property
+    def is_lacking(self) -> bool:
+        return self.expected - self.seen > SIGMAS * math.sqrt(self.variance + 1)
+
 
 class Repeats:
     """Watches the blocks of one pool. `block` is the engine's block size."""
@@ -70,6 +75,7 @@ class Repeats:
             int, np.ndarray
         ] = {}  # by problem, a block without log-probabilities that has no partner yet
         self.within, self.between = RepeatTest(), RepeatTest()
+        self.dealt = RepeatTest()  # those within blocks that are compared with another deal of the same completions
         # Of blocks; eight bytes each, as there may be millions.
         self.blocks_pb = np.zeros((len(pool.problem_ids), -(-pool.spec.k // block)), dtype=np.uint64)
 
@@ -100,7 +106,9 @@ class Repeats:
         elif (other_i := self.waiting.pop(problem, None)) is None:
             self.waiting[problem] = digest_i
         else:
-            self.within.add(clustered_repeats(other_i, digest_i))
+            term = clustered_repeats(other_i, digest_i)
+            self.within.add(term)
+            self.dealt.add(term)
         if start >= self.block:
             known = np.flatnonzero(self.first_pb[problem, : len(digest_i)])
             first_i, first_logp_i = self.first_pb[problem, known], self.first_logp_pb[problem, known]
@@ -121,6 +129,13 @@ class Repeats:
                     f"{test.expected:.1f} are expected. The seed is ignored or reused, or a cache answers: pass@k "
                     "from such samples would be pass@1. This part was discarded"
                 )
+
+        if self.dealt.is_lacking:
+            raise EngineError(
+                f"completions of the same problem repeat in other blocks and not in their own: {self.dealt.seen} "
+                f"repeats within blocks where {self.dealt.expected:.1f} are expected. A small store is dealt out again "
+                "and again: pass@k from such samples would be that of the store. This part was discarded"
+            )
 
     def _check_twin(self, problem: int, start: int, digest_i: np.ndarray, logp_i: np.ndarray) -> None:
         mine, digest = start // self.block, _hash(digest_i.tobytes())

@@ -484,6 +484,14 @@ def test_a_text_prompt_that_looks_like_messages_stays_text(target: str, tmp_path
     assert [problem.prompt for problem in Pool.open(tmp_path / "again").problems] == prompts
 
 
+def test_half_a_surrogate_pair_that_json_spells_out_is_exported(tmp_path: Path) -> None:
+    problems = [Problem("a", '[{"role": "user", "content": "\\ud800"}]', "1", {"half": "\ud800"})]
+    pool = make_pool(tmp_path / "pool", hits=[1], k=2, problems=problems)
+    assert export_samples(pool, tmp_path / "out.jsonl") == 2
+    row = json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert row["meta"] == {"half": "\ud800"}
+
+
 def test_an_index_that_would_make_a_pool_of_gigabytes_is_named(tmp_path: Path) -> None:
     for index in (2_000_000_000, 10_000_000):
         source = jsonl(tmp_path / "in.jsonl", [{"problem_id": "a", "index": i, "correct": True} for i in (0, index)])

@@ -306,6 +306,13 @@ class HalfSame(CoinEngine):
         return [a if i % 2 else b for i, (a, b) in enumerate(zip(mine, first, strict=True))]
 
 
+class Dealt(CoinEngine):
+    """A store of eight completions for each problem, dealt out from another place each time."""
+
+    def completions(self, request: Request, seed: int) -> list[Completion]:
+        return [Completion(f"no{(seed + i) % 8}", 2, None, "stop") for i in range(request.n)]
+
+
 @pytest.mark.parametrize("logprobs", [True, False])
 def test_a_block_that_comes_twice_stops_the_run(tmp_path: Path, logprobs: bool) -> None:
     task = Coin()
@@ -347,6 +354,14 @@ def test_repeats_in_small_blocks_add_up_without_log_probabilities(
     with pytest.raises(EngineError, match="repeat beyond chance"):
         fill(pool, task, kind(block=8, names=names, logprobs=False))
     assert len(content(pool)) < 12 * 64
+
+
+def test_a_small_store_dealt_out_again_and_again_stops_the_run(tmp_path: Path) -> None:
+    """No two places agree beyond chance; what gives it away is that no block repeats itself."""
+    task = Coin(12)
+    pool = make_pool(tmp_path, task, k=256)
+    with pytest.raises(EngineError, match="in other blocks and not in their own"):
+        fill(pool, task, Dealt(block=8))
 
 
 @pytest.mark.parametrize("names", [1, 3, 1000])
@@ -408,6 +423,7 @@ def test_independent_samples_keep_the_sums_within_their_spread() -> None:
             tests["clustered"].add(clustered_repeats(left, right))
         for name, test in tests.items():
             assert not test.is_excessive
+            assert not test.is_lacking
             if test.variance > 1:
                 scores[name].append((test.seen - test.expected) / np.sqrt(test.variance))
     for values in scores.values():
