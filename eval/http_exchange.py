@@ -16,6 +16,7 @@ import httpx
 from offleash.eval.inflate import inflate
 
 CONNECT_SECONDS = 30.0
+CLOSING_SECONDS = 2.0
 
 
 class Reply(NamedTuple):
@@ -83,6 +84,9 @@ class HttpExchange:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._http.aclose()
+        # What reads a reply that was given up is closed by tasks of its own, which asyncio would name at the exit.
+        if rest := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(rest, timeout=CLOSING_SECONDS)
 
 
 def _unpacked(content: bytearray, encoding: str, limit: int) -> bytes:

@@ -41,7 +41,7 @@ def find(kind: str, name: str, table: Mapping[str, str], members: Sequence[str])
     `members`. An unknown name is a ConfigError that suggests close ones.
     """
     module_name, colon, attribute = table.get(name, name).partition(":")
-    if not colon:
+    if not colon or not module_name or module_name.startswith("."):
         close = difflib.get_close_matches(name, table, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
         raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: my_module:MyClass)")

@@ -1,5 +1,6 @@
 """The retry policy: how long it waits, when it gives up, and what it says then."""
 
+import gc
 import json
 import socket
 import threading
@@ -118,6 +119,20 @@ def test_a_reply_is_read_up_to_its_limit(server: Server) -> None:
     with pytest.raises(RequestFailed, match="more than 1,001 bytes"):
         client.request("models", len, limit=1001)
     client.close()
+
+
+def test_nothing_of_a_reply_that_was_given_up_is_left_when_the_client_closes(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.replies = [(200, {}, "x" * 3_000_000)]
+    for _ in range(5):
+        client = RetryingClient(f"http://127.0.0.1:{server.server_port}", attempts=1, timeout=10.0)
+        with pytest.raises(RequestFailed, match="more than 1,000 bytes"):
+            client.request("models", str, limit=1000)
+        client.close()
+        del client
+        gc.collect()
+    assert "destroyed" not in caplog.text
 
 
 def test_a_url_without_a_scheme_is_named() -> None:

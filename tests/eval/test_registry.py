@@ -45,3 +45,9 @@ def test_imports_of_what_is_not_ours_are_announced_before_they_happen(tmp_path, 
             load_task("loud_module:Loud")
     assert told == [("task", "loud_module:Loud", False)]
     assert (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("name", [":", ":Class", ".module:Class"])
+def test_a_name_without_a_module_is_told(name):
+    with pytest.raises(ConfigError, match="your own: my_module:MyClass"):
+        find("task", name, {}, ())
