@@ -39,6 +39,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if abs(value - round(value)) < 1e-6 else f"{value:,.1f}"
 
 
+def expectation(value: float) -> str:
+    """An expected count: below a thousandth it hangs on the tail of a fit, and its digits say nothing."""
+    return "<0.001" if 0 < value < 0.001 else number(value)
+
+
 def percent(value: float) -> str:
     return f"{100 * value:.2f}%" if math.isfinite(value) else _special(value)
 

@@ -22,7 +22,7 @@ from offleash.eval.comparison.result import (
 )
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.counts import VALUES
-from offleash.eval.report.numbers import DASH, RATES, count, estimate, number, p_value, p_words, row_cell, share, span
+from offleash.eval.report.numbers import DASH, RATES, count, estimate, expectation, number, p_value, p_words, row_cell, share, span
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.importance import LARGEST_VARIANCE
@@ -102,12 +102,12 @@ def noise_words(noise: Noise, verb: str, firmly: str) -> str:
     """What sampling alone explains of a count; the p to go by first."""
     if math.isnan(noise.p_strength):
         return f"what sampling noise alone would {verb} is unknown"
-    expected = f"sampling noise alone would {verb} {number(noise.expected)}"
+    expected = f"sampling noise alone would {verb} {expectation(noise.expected)}"
     if math.isnan(noise.expected):
         expected = f"what sampling noise alone would {verb} is not informative at n = 1"
     return (
-        f"{expected} ({p_words(noise.p_strength)} by how firmly they were {firmly}, {p_words(noise.p)} by their "
-        f"number). Beyond chance one by one: {noise.sure:,}"
+        f"{expected} ({p_words(noise.p_strength)} by how firmly they were {firmly} in all samples, "
+        f"{p_words(noise.p)} by their number). Beyond chance one by one in all samples: {noise.sure:,}"
     )
 
 
@@ -118,7 +118,8 @@ def lead_words(curves: Curves) -> str:
     if curves.state == "equal":
         return f"The two curves are equal at every k compared ({within})."
     if curves.state == "undecided":
-        return f"The two curves cannot be told apart at any k compared ({within})."
+        problems = curves.difference[0].n
+        return f"Over {problems:,} problems neither curve leads beyond noise at any k compared ({within})."
     first, *later = curves.leads
     if not later:
         tied = any(e.value == 0 for e in curves.difference)
@@ -137,7 +138,7 @@ def _crossing(lead: Lead) -> str:
 
 
 def crossing_cell(curves: Curves) -> str:
-    """The k at which the lead changes hands; or who leads throughout; a dash if the curves cannot be told apart."""
+    """The k at which the lead changes hands; or who leads throughout; a dash if no lead is beyond noise."""
     if curves.state == "crosses":
         return ", ".join(number(lead.since.value) for lead in curves.leads[1:])
     return {"base_ahead": "base ahead", "policy_ahead": "policy ahead"}.get(curves.state, DASH)
@@ -200,7 +201,7 @@ def _noise_words(noise: Noise) -> str:
     """12.3 (p = .031; 2 sure)."""
     if math.isnan(noise.p_strength):
         return DASH
-    return f"{number(noise.expected)} ({p_words(noise.p_strength)}; {noise.sure:,} sure)"
+    return f"{expectation(noise.expected)} ({p_words(noise.p_strength)}; {noise.sure:,} sure)"
 
 
 def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Table]:
@@ -256,8 +257,8 @@ def _series(comparison: Comparison) -> list[Table]:
             rows.append((*lead, *passes, *_level_cells(level)[2:], crossing_cell(scope.curves)))
         note = (
             f"P preserved, E expanded, S shrunk, O out, at hits ≥ 1 in k samples. {_P_NOTE} "
-            "Crossing: the k at which the lead in pass@k changes hands, or who is ahead beyond noise; a dash where the "
-            "two cannot be told apart."
+            "Crossing: the k at which the lead in pass@k changes hands, or who is ahead beyond noise; a dash where "
+            "no lead is."
         )
         tables.append(Table(f"series-{name}", f"Series: {name}", header, tuple(rows), note))
     return tables

@@ -4,6 +4,8 @@ Every estimator takes counts that somebody else made. Casting them to integers w
 a number of nineteen digits; here they are refused, with the name of the argument.
 """
 
+from numbers import Real
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -81,7 +83,7 @@ def check_problems(problem_u: ArrayLike | None, units: int) -> NDArray:
 
 def check_threshold(threshold: int) -> None:
     """Hits from which a unit is in support."""
-    if isinstance(threshold, bool) or threshold != int(threshold) or threshold < 1:
+    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not threshold >= 1 or threshold % 1:
         raise ConfigError(f"threshold must be a whole number of hits, 1 or more; got {threshold}")
 
 

@@ -23,6 +23,7 @@ Flags = NDArray[np.bool_]
 Side = Literal["base", "policy"]
 
 _BLOCK = 4_000_000  # signs held in memory at once
+_TIE = 1e-12  # far below what one sample of one problem can make
 CORNERS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64)
 CORNER_WEIGHT, DIFFERENCE_CORNER_WEIGHT = 0.25, 0.5
 """Pseudo-problems in each corner of (base, policy): for one side that is Jeffreys' prior. A difference rests on the few
@@ -80,7 +81,7 @@ def compare_curves(
     lead_pk, lead_corners = base - policy, np.repeat(CORNERS @ [[1.0], [-1.0]], width, axis=1)
     lead_bk = resampled(lead_pk, lead_corners, DIFFERENCE_CORNER_WEIGHT)
     base_mean, policy_mean = _means(base), _means(policy)
-    difference = _estimates(base_mean - policy_mean, lead_bk, n, confidence)
+    difference = _estimates(_lead(base_mean, policy_mean), lead_bk, n, confidence)
     clear_k = beyond_noise(lead_pk, rng=rng, confidence=confidence, resamples=resamples)
     return CurveComparison(
         base=_estimates(base_mean, sides_bk[:, :width], n, confidence),
@@ -95,7 +96,7 @@ def crossings(base_k: ArrayLike, policy_k: ArrayLike, ks: Sequence[int]) -> list
 
     `ks` ascends. Budgets that a curve does not reach (NaN) and ties are skipped: a tie alone changes no lead.
     """
-    lead = np.asarray(base_k, dtype=np.float64) - np.asarray(policy_k, dtype=np.float64)
+    lead = _lead(np.asarray(base_k, dtype=np.float64), np.asarray(policy_k, dtype=np.float64))
     return [
         Crossing(_zero(ks[before], ks[after], lead[before], lead[after]), _leader(lead[after]))
         for before, after in _changes(lead)
@@ -124,6 +125,12 @@ def beyond_noise(
     rank = int(np.ceil(confidence * (resamples + 1)))
     limit = np.sort(largest_b)[rank - 1] if rank <= resamples else np.inf
     return np.abs(unit_pk.sum(axis=0)) > limit * (1 + 1e-9)
+
+
+def _lead(base_k: Floats, policy_k: Floats) -> Floats:
+    """Base minus policy. Means of the same hits in another order differ in the last digits: those are ties."""
+    lead = base_k - policy_k
+    return np.where(np.abs(lead) < _TIE, 0.0, lead)
 
 
 def _leads(difference: Sequence[Estimate], clear_k: Flags, ks: Sequence[int]) -> list[Lead]:

@@ -62,15 +62,15 @@ def answer_entropy_at_k(counts_a: ArrayLike, k: int) -> float:
 
 
 def answer_entropy_corrected(counts_a: ArrayLike) -> float:
-    """Chao-Wang-Jost entropy of one problem's answer classes, in nats. NaN without samples."""
+    """Chao-Wang-Jost entropy of one problem's answer classes, in nats. NaN below two samples: one cannot be spread."""
     counts = _seen(counts_a)
-    if counts.size == 0:
-        return float("nan")
     n = int(counts.sum())
-    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, max(n, 2)))])  # harmonic[i] = 1 + 1/2 + ... + 1/i
+    if n < 2:
+        return float("nan")
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n))])  # harmonic[i] = 1 + 1/2 + ... + 1/i
     seen = float(np.sum(counts / n * (harmonic[n - 1] - harmonic[counts - 1])))
     once, twice = int(np.sum(counts == 1)), int(np.sum(counts == 2))
-    if once == 0 or n == 1:
+    if once == 0:
         return seen
     # The share of draws that would fall on a class seen once (Good-Turing, refined).
     share = 2 * twice / ((n - 1) * once + 2 * twice) if twice else 2 / ((n - 1) * (once - 1) + 2)

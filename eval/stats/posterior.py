@@ -40,6 +40,7 @@ _SINKHORN = 40  # rounds
 _STEP = 0.02  # of the parameters, for derivatives
 _LARGEST = 3.0  # atanh of the largest correlation: .995
 _TINY = 1e-100  # keeps a division finite where nothing is possible
+_NOTHING = 1e-9  # of a unit
 _BLOCK = 2_000_000  # numbers held in memory at once
 
 
@@ -110,7 +111,7 @@ def posterior_dynamics(
     cells_eu4 = pair.cells(tie)
     resampled = _resampled_tables(pair, tie, cells_eu4, index_u, resamples, rng)
     found = []
-    for table_4, table_b4 in zip(cells_eu4.sum(axis=1), resampled, strict=True):
+    for table_4, table_b4 in zip(_tables(cells_eu4), resampled, strict=True):
         values = dict(zip(CELLS, table_4, strict=True)) | metrics(table_4)
         spread = dict(zip(CELLS, table_b4.T, strict=True)) | metrics(table_b4)
         found.append({m: interval(float(values[m]), spread[m], len(names), confidence) for m in CELLS + METRICS})
@@ -125,7 +126,13 @@ def expected_metrics(
     if not hits[0].size:
         return dict.fromkeys(METRICS, np.nan)
     pair, tie = _fitted(*hits, n_base_u, n_policy_u, [eps])
-    return {name: float(value) for name, value in metrics(pair.cells(tie)[0].sum(axis=0)).items()}
+    return {name: float(value) for name, value in metrics(_tables(pair.cells(tie))[0]).items()}
+
+
+def _tables(cells_eu4: Floats) -> Floats:
+    """[thresholds, 4]. A ratio of counts that are nothing but rounding would be any number: they are 0."""
+    tables_e4 = cells_eu4.sum(axis=1)
+    return np.where(tables_e4 < _NOTHING, 0.0, tables_e4)
 
 
 def _fitted(
@@ -217,7 +224,8 @@ def _resampled_tables(
             sums = np.stack([weight_bu.sum(axis=1), *above, np.zeros(len(weight_bu))], axis=1)
             table_b4 = np.maximum(-np.diff(sums, axis=1) + moves_bx @ slopes_xe4[:, e], 0)
             pseudo = rng.standard_exponential(table_b4.shape) * (rng.random(table_b4.shape) < 0.5)
-            tables[e, start : start + step] = table_b4 + pseudo
+            share_b4 = (table_b4 + pseudo) / np.maximum((table_b4 + pseudo).sum(axis=1, keepdims=True), _TINY)
+            tables[e, start : start + step] = share_b4 * sums[:, :1]  # pseudo-units are no more units
     return tables
 
 

@@ -43,8 +43,8 @@ def beyond_chance(moved_u: Flags, chance_u: Floats, hit_u: Flags) -> Flags:
 
 def strength(moved_u: Flags, chance_u: Floats) -> Floats:
     """T of one table, or of many: `moved_u` may have rows before its units."""
-    weight_u = -np.log(np.maximum(chance_u, np.finfo(float).tiny))
-    return np.asarray(moved_u @ np.where(chance_u > 0, weight_u, 0.0))
+    # A chance of 0 is one too small for a float: no unit moves that cannot.
+    return np.asarray(moved_u @ -np.log(np.maximum(chance_u, np.finfo(float).tiny)))
 
 
 def p_of_deals(observed: float, dealt_b: Floats) -> float:

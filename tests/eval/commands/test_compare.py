@@ -34,7 +34,7 @@ def test_the_command_prints_and_writes_every_file(
     assert main(["compare", str(base), str(policy), "--resamples", "50", *flags]) == 0
     out, err = capsys.readouterr()
     assert "SRR" in out
-    assert "cannot be told apart at any k compared (1 to 8)" in " ".join(out.split())
+    assert "neither curve leads beyond noise at any k compared (1 to 8)" in " ".join(out.split())
     assert "comparing" in err
     assert json.loads(files["json"].read_text())["policies"][0]["side"]["label"] == "one"
     assert files["html"].read_text().startswith("<!doctype html>")

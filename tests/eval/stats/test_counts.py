@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.beta_binomial import BetaBinomial, fit_beta_binomial
-from offleash.eval.stats.counts import check_counts, check_draws
+from offleash.eval.stats.counts import check_counts, check_draws, check_threshold
 from offleash.eval.stats.cover import cover_at_tau
 from offleash.eval.stats.diversity import pcmd
 from offleash.eval.stats.entropy import answer_entropies, answer_entropy, answer_entropy_corrected
@@ -92,3 +92,9 @@ def test_units_of_a_problem_share_its_draws() -> None:
         check_draws("base", [6, 9, 5], 10, problem)
     with pytest.raises(ConfigError, match="base draws"):
         check_draws("base", [1, 1, 1], [10, 10, 9], problem)
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), None, "1", 1.5, 0, True])
+def test_a_threshold_that_is_no_number_of_hits_is_refused(threshold: Any) -> None:
+    with pytest.raises(ConfigError, match="threshold"):
+        check_threshold(threshold)

@@ -29,7 +29,7 @@ def test_one_class_has_no_entropy_and_no_samples_have_no_number() -> None:
     for entropy in (answer_entropy, answer_entropy_corrected):
         assert entropy([32]) == 0.0
         assert entropy([32, 0, 0]) == 0.0
-        assert entropy([1]) == 0.0
+        assert entropy([2]) == 0.0
         assert math.isnan(entropy([]))
         assert math.isnan(entropy([0, 0]))
         with pytest.raises(ConfigError):
@@ -124,3 +124,8 @@ def test_entropy_at_k_of_many_samples_is_finite_and_nears_that_of_all() -> None:
     counts = [5000, 3000, 150, *[1] * 42]
     assert answer_entropy_at_k(counts, 8191) == pytest.approx(answer_entropy(counts), abs=1e-5)
     assert answer_entropy_at_k(counts, 1) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_one_sample_has_no_corrected_entropy() -> None:
+    assert math.isnan(answer_entropy_corrected([1]))
+    assert math.isnan(answer_entropies([0, 1, 1], [1, 1, 1], 2)[1][0])

@@ -134,3 +134,13 @@ def test_one_step_refits_follow_full_refits() -> None:
         assert np.corrcoef(np.log(moved), np.log(exact))[0, 1] > 0.97
         assert np.std(np.log(moved)) == pytest.approx(np.std(np.log(exact)), rel=0.2)
         assert np.mean(np.log(moved / value)) == pytest.approx(np.mean(np.log(np.array(exact) / value)), abs=0.05)
+
+
+@pytest.mark.parametrize("policy", [[0, 0, 0, 0], [8, 8, 8, 8]])
+def test_no_metric_is_made_of_rounding_and_no_count_exceeds_the_units(policy: list[int]) -> None:
+    (found,) = posterior_dynamics([0] * 4, policy, 8, 8, [1 / 4], rng=np.random.default_rng(0))
+    assert np.isnan(found["srr"].value)
+    assert np.isnan(found["nscr"].value) == (sum(policy) == 0)
+    assert all(found[cell].high <= 4 + 1e-9 for cell in ("preserved", "shrunk", "expanded", "out"))
+    (found,) = posterior_dynamics([0] * 4, [0] * 4, 8, 8, [1 / 16], rng=np.random.default_rng(0))
+    assert all(np.isnan(found[name].value) for name in ("srr", "ndr", "sds", "nscr"))

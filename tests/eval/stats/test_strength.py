@@ -85,3 +85,10 @@ def test_it_finds_losses_that_the_count_does_not(seed: int) -> None:
     strength_power, count_power = np.mean(found, axis=0)
     assert strength_power >= 0.75
     assert count_power <= 0.5
+
+
+@pytest.mark.parametrize(("n", "hits"), [(1024, 900), (2048, 1000), (8192, 6000)])
+def test_a_loss_whose_chance_is_too_small_for_a_float_is_the_strongest(n: int, hits: int) -> None:
+    lost = noise_test([hits, 1, 3], [0, 2, 1], n, n).shrunk
+    assert lost.sure_u.tolist() == [True, False, False]
+    assert lost.p_strength < 0.001
