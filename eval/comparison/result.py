@@ -134,6 +134,8 @@ class Scope:
     k_min: int
     k_max: int
     """The smallest and the largest k of a problem."""
+    cut: bool
+    """Support is that of fewer samples than were drawn: a mean over subsets."""
     n_min: int
     """Fewest draws that a problem has on either side."""
     units: Level

@@ -130,6 +130,7 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
         one_unit=all(_is_one_unit(part) for part in parts),
         k_min=int(k_p.min()),
         k_max=int(k_p.max()),
+        cut=any(_is_cut(part) for part in parts),
         n_min=min(_largest_k(part, side) for part in parts for side in ("base", "policy")),
         units=_level(parts, units, int(k_p.min()), how),
         problem_level=_level(parts, problems, int(k_p.min()), how),
@@ -158,6 +159,12 @@ def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
         Sensitivity(eps, dynamics_above(*columns, eps), of_eps)
         for eps, of_eps in zip(thresholds, posterior, strict=True)
     ]
+
+
+def _is_cut(part: Part) -> bool:
+    n_base, n_policy = part.problems(lambda arm: arm.hits.n_p)
+    k = part.aligned.k_p[part.chosen_p]
+    return part.aligned.plan is None and bool(np.any(n_base > k) or np.any(n_policy > k))
 
 
 def _is_one_unit(part: Part) -> bool:

@@ -22,14 +22,28 @@ from offleash.eval.comparison.result import (
 )
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.counts import VALUES
-from offleash.eval.report.numbers import DASH, RATES, count, estimate, expectation, number, p_value, p_words, row_cell, share, span
+from offleash.eval.report.numbers import (
+    DASH,
+    RATES,
+    count,
+    estimate,
+    expectation,
+    number,
+    p_value,
+    p_words,
+    row_cell,
+    share,
+    span,
+)
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.importance import LARGEST_VARIANCE
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import CELLS, METRICS, detection_limit
 
-_P_NOTE = "p(S), p(E): of how firmly the units that moved were held, if nothing had changed; from all samples."
+_P_NOTE = (
+    "p(S), p(E): of how firmly the units that moved were held, if nothing had changed; all samples of a fixed plan."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +104,25 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
     last = last_common(curves)
     return (
         f"Of the {known} {what} that the base reached in {_k(scope)} samples, the policy lost {lost}; "
-        f"{noise_words(units.shrunk, 'lose', 'held')}. It gained {gained}; "
-        f"{noise_words(units.expanded, 'gain', 'gained')}. "
+        f"{noise_words(units.shrunk, 'lose', 'held', scope.cut)}. It gained {gained}; "
+        f"{noise_words(units.expanded, 'gain', 'gained', scope.cut)}. "
         f"An answer that was never sampled may still have a probability of up to {units.detection_limit:.2g}.",
         f"pass@1 goes from {share(curves.base[0].value)} to {share(curves.policy[0].value)}, pass@{curves.ks[last]:,} "
         f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {lead_words(curves)}",
     )
 
 
-def noise_words(noise: Noise, verb: str, firmly: str) -> str:
-    """What sampling alone explains of a count; the p to go by first."""
+def noise_words(noise: Noise, verb: str, firmly: str, cut: bool = False) -> str:
+    """What sampling alone explains of a count; the p to go by first. `cut`: the count is of fewer samples than all."""
+    where = " in all samples" if cut else ""
     if math.isnan(noise.p_strength):
         return f"what sampling noise alone would {verb} is unknown"
     expected = f"sampling noise alone would {verb} {expectation(noise.expected)}"
     if math.isnan(noise.expected):
         expected = f"what sampling noise alone would {verb} is not informative at n = 1"
     return (
-        f"{expected} ({p_words(noise.p_strength)} by how firmly they were {firmly} in all samples, "
-        f"{p_words(noise.p)} by their number). Beyond chance one by one in all samples: {noise.sure:,}"
+        f"{expected} ({p_words(noise.p_strength)} by how firmly they were {firmly}{where}, "
+        f"{p_words(noise.p)} by their number). Beyond chance one by one{where}: {noise.sure:,}"
     )
 
 
@@ -189,8 +204,8 @@ def _support_table(scope: Scope, confidence: str) -> Table:
         f"{_k(scope)} samples of {scope.problems:,} problems. P preserved, S shrunk (only the base), E expanded (only "
         "the policy), O out of both; units are (problem, correct answer) pairs. Expected: of a second sample of the "
         "base, with p of how firmly the units that moved were held, and how many of them are surely no chance, one by "
-        f"one (Holm, 5 %); both from all samples. {confidence} intervals over problems. Detection limit: "
-        f"{scope.units.any_hit.detection_limit:.2g} if never sampled{stable_limit}."
+        f"one (Holm, 5 %){'; both from all samples' if scope.cut else ''}. {confidence} intervals over problems. "
+        f"Detection limit: {scope.units.any_hit.detection_limit:.2g} if never sampled{stable_limit}."
     )
     if any("." in cell for row in rows for cell in row[1:5]):
         note += " Counts with a decimal are the mean over all subsets of that many samples."

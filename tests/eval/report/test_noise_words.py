@@ -7,10 +7,14 @@ from offleash.eval.report.tables import noise_words
 
 
 def test_the_sentence_leads_with_strength_and_names_how_many_units_are_sure() -> None:
-    words = noise_words(Noise(19.6, 17.4, 0.39, 0.0005, (3, 8)), "lose", "held")
+    words = noise_words(Noise(19.6, 17.4, 0.39, 0.0005, (3, 8)), "lose", "held", cut=True)
     assert "would lose 19.6" in words
     assert words.index("p < .001 by how firmly they were held in all samples") < words.index("p = .390 by their number")
     assert words.endswith("Beyond chance one by one in all samples: 2")
+
+
+def test_all_samples_are_named_only_where_the_count_is_of_fewer() -> None:
+    assert "all samples" not in noise_words(Noise(19.6, 17.4, 0.39, 0.0005, (3, 8)), "lose", "held")
 
 
 def test_one_draw_is_said_to_be_not_informative() -> None:
