@@ -18,11 +18,16 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # some virtual machines announce AMX and die of it
 os.environ["COLUMNS"] = "118"  # tables are wrapped to the terminal
 
+import hypothesis
 import pytest
 
 from offleash import recipes
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would our runs
+
+# The same examples on every machine and worker: a failure is the change's, never the day's.
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("steady")
 
 LAB_BASE = Path(recipes.__path__[0]) / "lab" / "base"
 

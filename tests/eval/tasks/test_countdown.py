@@ -421,7 +421,7 @@ def test_load_task_by_name_and_by_dotted_path_agree() -> None:
         ("zzz", ".*countdown"),
         ("no_such_module:Task", "no_such_module"),
         ("offleash.eval.tasks.countdown:Nope", "'Nope'"),
-        ("fractions:Fraction", "name, version, problems, verify, correct_answers"),
+        ("fractions:Fraction", "verify, correct_answers"),
     ],
 )
 def test_unknown_task_names_say_what_to_do(name: str, message: str) -> None:
