@@ -195,16 +195,17 @@ def _support_table(scope: Scope, confidence: str) -> Table:
                 continue
             counts = [count(support.estimates[cell].value) for cell in CELLS]
             metrics = [estimate(support.estimates[metric]) for metric in METRICS]
-            noise = [_noise_words(support.shrunk), _noise_words(support.expanded)]
+            noise = [_noise_words(support.shrunk, scope.cut), _noise_words(support.expanded, scope.cut)]
             rows.append((f"{name}, hits ≥ {support.threshold}", *counts, *noise, *metrics))
     header = ("", "P", "S", "E", "O", "S expected", "E expected", *(metric.upper() for metric in METRICS))
     stable = scope.units.stable
     stable_limit = f", {stable.detection_limit:.2g} outside hits ≥ {stable.threshold}" if stable else ""
+    tested = "their number at this k" if scope.cut else "how firmly the units that moved were held"
     note = (
         f"{_k(scope)} samples of {scope.problems:,} problems. P preserved, S shrunk (only the base), E expanded (only "
         "the policy), O out of both; units are (problem, correct answer) pairs. Expected: of a second sample of the "
-        "base, with p of how firmly the units that moved were held, and how many of them are surely no chance, one by "
-        f"one (Holm, 5 %){'; both from all samples' if scope.cut else ''}. {confidence} intervals over problems. "
+        f"base, with p of {tested}, and how many of them are surely no chance, one by one (Holm, 5 %"
+        f"{'; from all samples' if scope.cut else ''}). {confidence} intervals over problems. "
         f"Detection limit: {scope.units.any_hit.detection_limit:.2g} if never sampled{stable_limit}."
     )
     if any("." in cell for row in rows for cell in row[1:5]):
@@ -212,11 +213,11 @@ def _support_table(scope: Scope, confidence: str) -> Table:
     return Table("support", "Support", header, tuple(rows), note)
 
 
-def _noise_words(noise: Noise) -> str:
-    """12.3 (p = .031; 2 sure)."""
+def _noise_words(noise: Noise, cut: bool) -> str:
+    """12.3 (p = .031; 2 sure). `cut`: the count is of fewer samples than there are, and so is the p beside it."""
     if math.isnan(noise.p_strength):
         return DASH
-    return f"{expectation(noise.expected)} ({p_words(noise.p_strength)}; {noise.sure:,} sure)"
+    return f"{expectation(noise.expected)} ({p_words(noise.p if cut else noise.p_strength)}; {noise.sure:,} sure)"
 
 
 def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Table]:

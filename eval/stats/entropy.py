@@ -41,7 +41,7 @@ def answer_entropy_at_k(counts_a: ArrayLike, k: int) -> float:
     """
     from scipy.special import gammaln
 
-    counts = _seen(counts_a)
+    counts, k = _seen(counts_a), int(check_counts("k", k))
     n = int(counts.sum())
     if not 1 <= k <= n:
         return float("nan")

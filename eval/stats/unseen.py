@@ -9,6 +9,9 @@ together be likely. Zero means below about 3/n, not nothing.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from offleash.eval.errors import ConfigError
+from offleash.eval.stats.counts import check_counts, check_draws
+
 Floats = NDArray[np.float64]
 
 
@@ -18,8 +21,11 @@ def unseen_mass(problem_c: ArrayLike, count_c: ArrayLike, n_p: ArrayLike, k_p: A
     With the classes of correct answers alone it is the chance of a correct answer not seen before. `k_p`: at fewer
     samples, k of them, as the mean over all subsets.
     """
-    problem, count, n = np.asarray(problem_c, dtype=np.int64), np.asarray(count_c), np.asarray(n_p)
-    k = n if k_p is None else np.minimum(np.asarray(k_p), n)
+    problem, n = check_counts("problem_c", problem_c), check_counts("n_p", n_p)
+    if np.any(problem >= n.size):
+        raise ConfigError(f"problem_c must lie in 0..{n.size - 1}, got {problem.max()}")
+    count, _ = check_draws("count_c", count_c, n[problem], problem, least=0)
+    k = n if k_p is None else np.minimum(check_counts("k_p", k_p), n)
     once_p = np.bincount(problem, _once(count, n[problem], k[problem]), minlength=n.size)
     return np.divide(once_p, k, out=np.full(n.size, np.nan), where=k > 0)
 

@@ -1,9 +1,13 @@
 """The sentence about sampling noise: which p it leads with, and what it says where there is none."""
 
 import math
+from pathlib import Path
 
+from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.result import Noise
-from offleash.eval.report.tables import noise_words
+from offleash.eval.pool.testing import make_pool
+from offleash.eval.report.numbers import p_words
+from offleash.eval.report.tables import noise_words, sections
 
 
 def test_the_sentence_leads_with_strength_and_names_how_many_units_are_sure() -> None:
@@ -32,3 +36,15 @@ def test_where_no_test_is_known_nothing_is_claimed() -> None:
 def test_an_expected_count_that_only_the_tail_of_a_fit_knows_has_no_digits() -> None:
     assert "would lose <0.001 (" in noise_words(Noise(2e-9, 2.0, 0.01, 0.01, (0,)), "lose", "held")
     assert "would lose 0 (" in noise_words(Noise(0.0, 0.0, 1.0, 1.0, ()), "lose", "held")
+
+
+def test_at_fewer_samples_the_p_beside_a_count_is_of_that_count(tmp_path: Path) -> None:
+    base = make_pool(tmp_path / "base", [8] * 20 + [1] * 20, k=64)
+    policy = make_pool(tmp_path / "policy", [16] * 10 + [0] * 30, k=16)
+    (section,) = sections(compare(base, policy, resamples=50))
+    assert section.result is not None
+    stable = section.result.overall.units.stable
+    assert stable is not None
+    assert stable.expanded.p < 0.05 < stable.expanded.p_strength  # of 5 hits in 16 samples; of 5 in all
+    row = next(row for table in section.tables for row in table.rows if row[0].endswith("hits ≥ 5"))
+    assert f"({p_words(stable.expanded.p)};" in row[6]

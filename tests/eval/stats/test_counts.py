@@ -13,13 +13,14 @@ from offleash.eval.stats.beta_binomial import BetaBinomial, fit_beta_binomial
 from offleash.eval.stats.counts import check_counts, check_draws, check_threshold
 from offleash.eval.stats.cover import cover_at_tau
 from offleash.eval.stats.diversity import pcmd
-from offleash.eval.stats.entropy import answer_entropies, answer_entropy, answer_entropy_corrected
+from offleash.eval.stats.entropy import answer_entropies, answer_entropy, answer_entropy_at_k, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import majority_at_k, pass_at_k
 from offleash.eval.stats.posterior import posterior_dynamics, probability_above
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
 from offleash.eval.stats.subsets import expected_cells, in_support
 from offleash.eval.stats.support import dynamics, dynamics_above
+from offleash.eval.stats.unseen import unseen_mass
 
 RNG = np.random.default_rng(0)
 TAKERS: dict[str, Any] = {
@@ -50,6 +51,11 @@ TAKERS: dict[str, Any] = {
     "answer_entropy_corrected": lambda x: answer_entropy_corrected([x]),
     "answer_entropies": lambda x: answer_entropies([0], [x], 1),
     "answer_entropies problem": lambda x: answer_entropies([x], [1], 1),
+    "answer_entropy_at_k k": lambda x: answer_entropy_at_k([2, 2], x),
+    "unseen_mass": lambda x: unseen_mass([0], [x], [4]),
+    "unseen_mass problem": lambda x: unseen_mass([x], [1], [4]),
+    "unseen_mass n": lambda x: unseen_mass([0], [0], [x]),
+    "unseen_mass k": lambda x: unseen_mass([0], [1], [4], [x]),
     "in_support": lambda x: in_support([x], 4, 4),
     "in_support n": lambda x: in_support([0], x, 1),
     "in_support k": lambda x: in_support([0], 4, x),
