@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-PURE := tests/test_architecture.py $(addprefix tests/eval/,stats tasks verify/math_answers pool convert comparison report)
+WORKERS := $(patsubst %,tests/eval/verify/math_answers/test_%.py,agreement fuzz mathematics torture)
+PURE := tests/test_architecture.py $(addprefix tests/eval/,stats pool convert comparison report) \
+  $(filter-out $(WORKERS),$(wildcard tests/eval/verify/math_answers/test_*.py))
 export OMP_WAIT_POLICY ?= PASSIVE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -12,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a few minutes on a CPU
 	$(BIN)/offleash train --config_file recipes/accelerate/one_process.yaml --config recipes/lab.yaml --resume
 
-quick: $(VENV)/.test  ## the pure tests, without a model and without programs in a sandbox: about a minute
+quick: $(VENV)/.test  ## the pure tests, without a model and without worker processes: under two minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(PURE)
 
 test: $(VENV)/.test  ## all tests but the slow ones
