@@ -84,7 +84,10 @@ class HttpExchange:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._http.aclose()
-        # What reads a reply that was given up is closed by tasks of its own, which asyncio would name at the exit.
+        # Inside httpx are generators that read a reply that was given up. The garbage collector, in whatever thread it
+        # runs, has them closed by tasks of their own: none may be left to it, and those it has begun are waited for.
+        await asyncio.get_running_loop().shutdown_asyncgens()
+        await asyncio.sleep(0)  # a task that another thread asked for is there after one turn of the loop
         if rest := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(rest, timeout=CLOSING_SECONDS)
 
