@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("train.preflight",),
     ("train.forecast",),
     ("train.recipe",),
+    ("train.explorers.advantages", "train.explorers.loss", "train.explorers.samples"),
     ("train.explorers",),
     ("callbacks",),
     ("callbacks.policy",),

@@ -6,7 +6,7 @@ from math import ceil
 from offleash.eval.errors import OffleashError
 from offleash.eval.sampling import is_untruncated
 from offleash.train.explorers import load_explorers
-from offleash.train.explorers.anchor import Anchor
+from offleash.train.explorers.samples.anchor import Anchor
 from offleash.train.forecast.cost import Lengths, forward_seconds, measurements, rollout_seconds, update_seconds
 from offleash.train.forecast.hardware import Device, Machines
 from offleash.train.forecast.memory import (

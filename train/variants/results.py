@@ -20,8 +20,8 @@ from offleash.callbacks.summary import HISTORY, read_record
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.passk import powers_of_two
 from offleash.train.explorers import find_explorer
-from offleash.train.explorers.dynamic_sampling import FILE as DRAWN
-from offleash.train.explorers.dynamic_sampling import rollouts
+from offleash.train.explorers.samples.dynamic_sampling import FILE as DRAWN
+from offleash.train.explorers.samples.dynamic_sampling import rollouts
 from offleash.train.recipe.explorer_flags import explorer_mapping
 from offleash.train.run_folder.changes import RESOLVED
 from offleash.train.run_folder.checkpoints import last_complete_checkpoint

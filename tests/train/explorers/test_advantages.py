@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from offleash.train.explorers.focal import Focal
-from offleash.train.explorers.outcome_batch import OutcomeBatch
-from offleash.train.explorers.outcome_ucb import OutcomeUcb
-from offleash.train.explorers.placebo import Placebo
-from offleash.train.explorers.ucpo import Ucpo
-from offleash.train.explorers.unlikeliness import Unlikeliness, likeliness_ranks
-from offleash.train.explorers.w_reinforce import WReinforce
+from offleash.train.explorers.advantages.focal import Focal
+from offleash.train.explorers.advantages.outcome_batch import OutcomeBatch
+from offleash.train.explorers.advantages.outcome_ucb import OutcomeUcb
+from offleash.train.explorers.advantages.placebo import Placebo
+from offleash.train.explorers.advantages.ucpo import Ucpo
+from offleash.train.explorers.advantages.unlikeliness import Unlikeliness, likeliness_ranks
+from offleash.train.explorers.advantages.w_reinforce import WReinforce
 
 
 def test_focal_weighs_a_group_by_its_share_of_wrong_rollouts(rollouts) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import load_explorers
-from offleash.train.explorers.anchor import DIVERGENCES, Anchor, Rehearsal, forward_k3, js, nll
+from offleash.train.explorers.samples.anchor import DIVERGENCES, Anchor, Rehearsal, forward_k3, js, nll
 
 BASE = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
 POLICY = torch.tensor([0.1, 0.6, 0.05, 0.25], dtype=torch.float64)

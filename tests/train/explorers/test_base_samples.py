@@ -8,9 +8,9 @@ from offleash.callbacks import SupportCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.tasks import load_task
-from offleash.train.explorers.anchor import Anchor
-from offleash.train.explorers.base_samples import unit_weights
-from offleash.train.explorers.seeding import Seeding
+from offleash.train.explorers.samples.anchor import Anchor
+from offleash.train.explorers.samples.base_samples import unit_weights
+from offleash.train.explorers.samples.seeding import Seeding
 
 SMALL = {"problems": 16, "k": 4}
 

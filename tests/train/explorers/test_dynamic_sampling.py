@@ -11,7 +11,7 @@ from offleash.callbacks import SupportCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import load_task
 from offleash.train.explorers.base import Explorer
-from offleash.train.explorers.dynamic_sampling import (
+from offleash.train.explorers.samples.dynamic_sampling import (
     DynamicSampling,
     choose_groups,
     further_rows,

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from offleash.callbacks import SupportCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import load_task
-from offleash.train.explorers.reference_reset import ReferenceReset, Stall, reset_optimizer_state
+from offleash.train.explorers.loss.reference_reset import ReferenceReset, Stall, reset_optimizer_state
 from offleash.train.run_folder.checkpoints import export_final
 
 SMALL = {"per_device_train_batch_size": 16}

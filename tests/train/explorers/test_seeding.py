@@ -9,7 +9,7 @@ import torch
 from offleash.callbacks.rollouts import RolloutCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import load_task
-from offleash.train.explorers.seeding import Seeding, seeded_advantage, visited
+from offleash.train.explorers.samples.seeding import Seeding, seeded_advantage, visited
 
 
 def test_the_advantage_gives_the_gradient_of_the_shaped_objective() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers.pass_at_k import PassAtK, pass_at_k_advantages
-from offleash.train.explorers.pkpo import Pkpo, pkpo_advantage
+from offleash.train.explorers.advantages.pass_at_k import PassAtK, pass_at_k_advantages
+from offleash.train.explorers.advantages.pkpo import Pkpo, pkpo_advantage
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers.covariance import ClipCov, KlCov, token_covariance
-from offleash.train.explorers.entropy_advantage import EntropyAdvantage
+from offleash.train.explorers.loss.covariance import ClipCov, KlCov, token_covariance
+from offleash.train.explorers.loss.entropy_advantage import EntropyAdvantage
 
 
 @pytest.fixture

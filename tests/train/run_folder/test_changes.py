@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers.reference_reset import ReferenceReset
+from offleash.train.explorers.loss.reference_reset import ReferenceReset
 from offleash.train.grpo import train
 from offleash.train.recipe.config import Recipe, parse_recipe, save_resolved
 from offleash.train.run_folder.changes import (

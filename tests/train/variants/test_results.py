@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from offleash.train.explorers.dynamic_sampling import rollouts
+from offleash.train.explorers.samples.dynamic_sampling import rollouts
 from offleash.train.variants.results import base_samples, read_budget
 
 LAB = {

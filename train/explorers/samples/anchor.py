@@ -40,8 +40,8 @@ from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import Explorer, ExplorerTrainer, Tokens
-from offleash.train.explorers.base_samples import Solved, base_solutions, completion_ids, unit_weights
 from offleash.train.explorers.checks import check_at_least_1, check_fraction, check_positive
+from offleash.train.explorers.samples.base_samples import Solved, base_solutions, completion_ids, unit_weights
 
 
 def forward_k3(lp: torch.Tensor, lb: torch.Tensor) -> torch.Tensor:

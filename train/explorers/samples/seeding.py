@@ -32,14 +32,14 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import derive_seed
 from offleash.train.explorers.base import Explorer, ExplorerTrainer, Rollouts, Tokens
-from offleash.train.explorers.base_samples import (
+from offleash.train.explorers.checks import check_at_least_1, check_positive, updates_per_rollout
+from offleash.train.explorers.samples.base_samples import (
     Solved,
     base_solutions,
     completion_ids,
     teacher_solutions,
     unit_weights,
 )
-from offleash.train.explorers.checks import check_at_least_1, check_positive, updates_per_rollout
 
 
 def seeded_advantage(advantages: torch.Tensor, logps: torch.Tensor, gamma: float) -> torch.Tensor:

@@ -12,8 +12,8 @@ from math import comb
 
 from trl import GRPOConfig
 
+from offleash.train.explorers.advantages.pass_at_k import SetObjective
 from offleash.train.explorers.checks import check_at_least_1, check_group_size, check_positive
-from offleash.train.explorers.pass_at_k import SetObjective
 
 
 def pkpo_advantage(right: int, total: int, k: int) -> float:

@@ -1,0 +1,1 @@
+"""Variants that act on whole rollouts: their rewards or advantages."""

@@ -1,0 +1,1 @@
+"""Variants that act inside the loss: on tokens, or on the KL reference."""

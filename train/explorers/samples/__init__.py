@@ -1,0 +1,1 @@
+"""Variants that act on what is trained on: which groups, and samples besides the rollouts."""
