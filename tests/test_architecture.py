@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("eval.scoring",),
     ("eval.convert",),
     ("eval.pool",),
+    ("eval.stats.leash",),
     ("eval.engines.cluster", "eval.tasks", "eval.stats"),
     ("eval.engines", "eval.verify"),
     ("eval.verify.math_answers",),
@@ -110,7 +111,7 @@ def test_no_folder_is_too_large_to_be_read():
 
 
 def test_statistics_need_numpy_and_scipy_only():
-    names = {name.split(".")[0] for path in (ROOT / "eval" / "stats").glob("*.py") for _, name in imported(path)}
+    names = {name.split(".")[0] for path in (ROOT / "eval" / "stats").rglob("*.py") for _, name in imported(path)}
     assert names - set(sys.stdlib_module_names) - {"offleash"} <= ALLOWED_IN_STATS
 
 
