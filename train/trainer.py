@@ -16,6 +16,7 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
+from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.callbacks.policy.trl_seam import (
     checkpoint_folder,
     entropy_controller,
@@ -47,6 +48,9 @@ from offleash.train.preflight.images import MODEL_INPUTS
 from offleash.train.publish import base_name, complete_card, model_only
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.integrity import seal
+
+BASE_LOGPS = "base_per_token_logps"
+"""In a batch: the base's log-probabilities where TRL's `ref_per_token_logps` are missing or not the base's."""
 
 
 class ExploringTrainer(GRPOTrainer):
@@ -91,6 +95,9 @@ class ExploringTrainer(GRPOTrainer):
     def _explored(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Rollouts]:
         """TRL's batch with the explorers' advantages, and the rollouts of all ranks."""
         output = self._scored(inputs)
+        if self._any_needs("base_logps") and not frozen_base(self).is_reference():
+            with torch.no_grad(), without_gradient_checkpointing(self), frozen_base(self).scored() as base:
+                output[BASE_LOGPS] = self._logps(base, output)
         rollouts = self._rollouts(output)
         if self._any_overrides("traces"):
             self._log_on_policy_reward(rollouts)
@@ -112,10 +119,13 @@ class ExploringTrainer(GRPOTrainer):
         if not torch.equal(shaped_pg.nan_to_num(-1.0), rewards_pg.nan_to_num(-1.0)):
             fresh_pg = normalized(shaped_pg, self.scale_rewards)
             advantages_pg = torch.where(all_correct(rewards_pg), advantages_pg, fresh_pg)
+        split = False
         for explorer in self.explorers:
             advantages_pg = explorer.advantages(_copy(rollouts), advantages_pg.clone())
             _check_shape(explorer, "advantages", advantages_pg, rewards_pg.shape)
-            _check_equal_where_all_correct(explorer, rewards_pg, advantages_pg)
+            split |= explorer.splits_solved
+            if not split:
+                _check_equal_where_all_correct(explorer, rewards_pg, advantages_pg)
         return torch.where(rewards_pg.isnan(), 0.0, advantages_pg)
 
     def _shaped_rewards(self, rollouts: Rollouts) -> torch.Tensor:
@@ -152,23 +162,45 @@ class ExploringTrainer(GRPOTrainer):
         rewards = [float("nan") if v.failed else float(v.correct) for v in verdicts]
         answers = [verdict.answer for verdict in verdicts]
         starts = range(0, len(ids), generations)
+        mask_bt = _sampled(output)
+        policy_bt, base_bt = self._policy_logps(output), self._base_logps(output)
+        sums_pg = None if policy_bt is None else self._per_rollout(_row_sums(policy_bt, mask_bt))
         return Rollouts(
             step=self.state.global_step,
             problem_ids=tuple(ids[start] for start in starts),
             rewards_pg=torch.tensor(rewards).view(-1, generations),
             answers_pg=tuple(tuple(answers[start : start + generations]) for start in starts),
-            logps_pg=self._mean_logps(output) if any(e.needs_logps for e in self.explorers) else None,
+            logps_pg=None if sums_pg is None else sums_pg / self._per_rollout(mask_bt.sum(1)),
             off_policy_pg=torch.tensor(off_policy).view(-1, generations),
+            sequence_logps_pg=sums_pg,
+            base_logps_pg=None if base_bt is None else self._per_rollout(_row_sums(base_bt, mask_bt)),
+            completion_ids_pg=self._completion_ids(output) if self._any_needs("completions") else None,
         )
 
-    def _mean_logps(self, output: dict[str, Any]) -> torch.Tensor:
-        logps_bt = output.get("old_per_token_logps", output.get("sampling_per_token_logps"))
-        if logps_bt is None:
-            with torch.no_grad(), without_gradient_checkpointing(self):
-                logps_bt = self._logps(self.model, output)
-        mask_bt = output["completion_mask"]
-        mean_b = (logps_bt.nan_to_num() * mask_bt).sum(1) / mask_bt.sum(1).clamp(min=1)
-        return self.accelerator.gather(mean_b).cpu().view(-1, self.num_generations)
+    def _policy_logps(self, output: dict[str, Any]) -> torch.Tensor | None:
+        """(B, T) of the policy that drew the rollouts, if an explorer reads them."""
+        if not self._any_needs("logps"):
+            return None
+        known: torch.Tensor | None = output.get("old_per_token_logps", output.get("sampling_per_token_logps"))
+        if known is not None:
+            return known
+        with torch.no_grad(), without_gradient_checkpointing(self):
+            return self._logps(self.model, output)
+
+    def _base_logps(self, batch: dict[str, Any]) -> torch.Tensor | None:
+        """(B, T) of the frozen base, if it is the KL reference or an explorer has asked for it."""
+        known = "ref_per_token_logps" if frozen_base(self).is_reference() else BASE_LOGPS
+        logps_bt: torch.Tensor | None = batch.get(known)
+        return logps_bt
+
+    def _completion_ids(self, output: dict[str, Any]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        rows = zip(output["completion_ids"].cpu(), output["completion_mask"].bool().cpu(), strict=True)
+        ids = gather_object([tuple(row[mask].tolist()) for row, mask in rows])
+        return tuple(tuple(ids[i : i + self.num_generations]) for i in range(0, len(ids), self.num_generations))
+
+    def _per_rollout(self, values_b: torch.Tensor) -> torch.Tensor:
+        """(P, G) on the CPU, from all ranks."""
+        return self.accelerator.gather(values_b).cpu().view(-1, self.num_generations)
 
     def _logps(self, model: Any, output: dict[str, Any]) -> torch.Tensor:
         input_ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
@@ -253,9 +285,7 @@ class ExploringTrainer(GRPOTrainer):
             train_metrics(self)[TOKEN_ADVANTAGE_ABS.key].append(total / max(count, 1))
 
     def _token_batch(self, inputs: dict[str, Any], logps: torch.Tensor, entropies: torch.Tensor) -> Tokens:
-        mask = inputs["completion_mask"]
-        if "tool_mask" in inputs:
-            mask = mask * inputs["tool_mask"]
+        mask = _sampled(inputs)
         advantages = inputs["advantages"]
         advantages_bt = advantages[:, None].expand_as(logps) if advantages.dim() == 1 else advantages
         old = inputs.get("old_per_token_logps")
@@ -269,6 +299,7 @@ class ExploringTrainer(GRPOTrainer):
             off_policy_b=inputs.get("off_policy", torch.zeros(len(mask), dtype=torch.bool, device=mask.device)),
             token_mean=lambda loss_bt: self._token_mean(loss_bt, mask, inputs),
             gather=self._gather_all,
+            base_logps_bt=self._base_logps(inputs),
         )
 
     def _token_mean(self, loss_bt: torch.Tensor, mask_bt: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
@@ -295,6 +326,9 @@ class ExploringTrainer(GRPOTrainer):
 
     def _any_overrides(self, *hooks: str) -> bool:
         return any(overrides(explorer, hook) for explorer in self.explorers for hook in hooks)
+
+    def _any_needs(self, what: str) -> bool:
+        return any(getattr(explorer, f"needs_{what}") for explorer in self.explorers)
 
     # Checkpoints: explorers save first, because the Trainer's state, written last, marks a checkpoint as complete
 
@@ -372,6 +406,18 @@ class ExploringTrainer(GRPOTrainer):
 def _copy(rollouts: Rollouts) -> Rollouts:
     """For one hook, which may change rewards in place."""
     return replace(rollouts, rewards_pg=rollouts.rewards_pg.clone())
+
+
+def _sampled(batch: dict[str, Any]) -> torch.Tensor:
+    """(B, T) 1 for tokens that the policy drew, 0 for padding and for what tools said."""
+    mask_bt: torch.Tensor = batch["completion_mask"]
+    return mask_bt * batch["tool_mask"] if "tool_mask" in batch else mask_bt
+
+
+def _row_sums(logps_bt: torch.Tensor, mask_bt: torch.Tensor) -> torch.Tensor:
+    """(B,) NaN for a row without tokens: with `mask_truncated_completions` TRL masks whole completions."""
+    sums_b = torch.where(mask_bt.bool(), logps_bt, 0.0).sum(1)
+    return torch.where(mask_bt.sum(1) > 0, sums_b, torch.nan)
 
 
 def _check_shape(explorer: Explorer, hook: str, value: Any, shape: torch.Size) -> None:

@@ -31,6 +31,10 @@ class FrozenBase:
         self.trainer = trainer
         self._copy: Any = None
 
+    def is_reference(self) -> bool:
+        """Whether TRL's KL reference is the base, so that the reference's log-probabilities are the base's."""
+        return self.trainer.args.beta != 0 and not self._reference_moves()
+
     @contextmanager
     def scored(self) -> Iterator[Any]:
         """The base as a model for `trl_seam.token_logps`, with entropies."""

@@ -16,6 +16,8 @@ EXPLORERS: dict[str, str] = {
         "pass_at_k": "advantages.pass_at_k:PassAtK",
         "pkpo": "advantages.pkpo:Pkpo",
         "focal": "advantages.focal:Focal",
+        "maxrl": "advantages.maxrl:MaxRl",
+        "tilt": "advantages.tilt:Tilt",
         "outcome_batch": "advantages.outcome_batch:OutcomeBatch",
         "outcome_ucb": "advantages.outcome_ucb:OutcomeUcb",
         "w_reinforce": "advantages.w_reinforce:WReinforce",
@@ -27,6 +29,8 @@ EXPLORERS: dict[str, str] = {
         "dynamic_sampling": "samples.dynamic_sampling:DynamicSampling",
         "reference_reset": "loss.reference_reset:ReferenceReset",
         "anchor": "samples.anchor:Anchor",
+        "rehearsal": "samples.rehearsal:Rehearsal",
+        "mode_replay": "samples.mode_replay:ModeReplay",
         "seeding": "samples.seeding:Seeding",
         "placebo": "advantages.placebo:Placebo",
     }.items()

@@ -42,6 +42,9 @@ from offleash.eval.problem import Task
 class Rollouts:
     """A generation batch of all ranks: P problems, G rollouts of each. The same on every rank, on the CPU.
 
+    Log-probabilities are at the training temperature, and NaN for a completion that is not trained on because it was
+    truncated (`mask_truncated_completions`): TRL masks its tokens, so they are not known. Its token ids are empty.
+
     Example:
         >>> import torch
         >>> from offleash.train import Rollouts
@@ -67,6 +70,13 @@ class Rollouts:
     """Mean token log-probability under the policy that drew it. None unless the explorer `needs_logps`."""
     off_policy_pg: torch.Tensor
     """True where a trace from another source replaces a rollout."""
+    sequence_logps_pg: torch.Tensor | None = None
+    """Log-probability of the whole completion under the policy that drew it. None unless the explorer `needs_logps`."""
+    base_logps_pg: torch.Tensor | None = None
+    """The same under the frozen base. Given whenever the KL reference is the base (`beta > 0`, no reset of it), and to
+    an explorer that `needs_base_logps`; otherwise None."""
+    completion_ids_pg: tuple[tuple[tuple[int, ...], ...], ...] | None = None
+    """Token ids, the end token included. None unless the explorer `needs_completions`."""
 
 
 @dataclass(slots=True)
@@ -105,6 +115,8 @@ class Tokens:
     """Reduces a per-token loss the way TRL reduces its own under the recipe's `loss_type`."""
     gather: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)
     """Concatenates a one-dimensional tensor over all ranks; lengths may differ."""
+    base_logps_bt: torch.Tensor | None = None
+    """Of the frozen base, without gradient; None where `Rollouts.base_logps_pg` is."""
 
 
 Explored = Callable[[list[Any]], tuple[dict[str, Any], Rollouts]]
@@ -141,7 +153,19 @@ class Explorer:
     """
 
     needs_logps: ClassVar[bool] = False
-    """Whether a hook reads `logps_pg`. Costs a forward pass without vLLM and with one update per rollout."""
+    """Whether a hook reads `logps_pg` or `sequence_logps_pg`. Costs a forward pass without vLLM and with one update per
+    rollout."""
+    needs_base_logps: ClassVar[bool] = False
+    """Whether a hook reads the base's log-probabilities. Without a KL reference that stays the base it costs a copy of
+    the base and a forward pass."""
+    needs_completions: ClassVar[bool] = False
+    """Whether a hook reads `completion_ids_pg`."""
+    rewards_only: ClassVar[bool] = False
+    """Whether it acts through advantages alone that depend on nothing but the rewards of the group: neither on answers
+    nor on lengths, likelihoods or the base."""
+    splits_solved: ClassVar[bool] = False
+    """Whether its advantages may differ between the rollouts of an all-correct group. An objective that includes the
+    base's likelihood has to; a bonus must not, or it would take apart what is solved."""
     moves_reference: ClassVar[bool] = False
     """Whether the KL reference is replaced during training; the monitor then keeps its own copy of the base."""
     replaces_advantages: ClassVar[bool] = False
@@ -178,7 +202,7 @@ class Explorer:
         return rollouts.rewards_pg
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
-        """(P, G) advantages. They must be the same for all rollouts of an all-correct group."""
+        """(P, G) advantages, the same for all rollouts of an all-correct group unless the explorer `splits_solved`."""
         return advantages_pg
 
     def token_advantages(self, tokens: Tokens) -> torch.Tensor:

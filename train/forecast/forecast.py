@@ -138,7 +138,7 @@ def forecast(
 
 
 def _copies_base(recipe: Recipe) -> bool:
-    """Whether `FrozenBase` loads the base, for the monitor's KL or an anchor, because no fixed reference can serve."""
+    """Whether `FrozenBase` loads the base, for the monitor's KL or an explorer, as no fixed reference can serve."""
     run, config, model = recipe
     try:
         explorers = load_explorers(run.explorers)
@@ -147,8 +147,8 @@ def _copies_base(recipe: Recipe) -> bool:
     moves = any(explorer.moves_reference for explorer in explorers)
     if model.use_peft or (config.beta > 0 and not moves):
         return False
-    anchored = any(isinstance(explorer, Anchor) and explorer.kind != "nll" for explorer in explorers)
-    return anchored or bool(run.monitor_every and _measures_kl(recipe))
+    scored = any(explorer.needs_base_logps or isinstance(explorer, Anchor) for explorer in explorers)
+    return scored or bool(run.monitor_every and _measures_kl(recipe))
 
 
 def _measures_kl(recipe: Recipe) -> bool:

@@ -47,7 +47,7 @@ METRICS = {
     "failed": "verifier failed",
 }
 """Key -> title. NSCR, SRR, NDR and SDS are of units; distinct correct answers are per problem; entropies in nats."""
-_DRAW_FROM_BASE = ("anchor", "seeding")
+_DRAW_FROM_BASE = ("anchor", "rehearsal", "seeding")
 """Explorers that draw base samples on training problems."""
 
 

@@ -14,7 +14,9 @@ from offleash.train.explorers.base import Rollouts, Tokens
 def rollouts() -> Callable[..., Rollouts]:
     """From rows such as "1100" (right, right, wrong, wrong; x where the verifier failed)."""
 
-    def make(*groups: str, answers: Sequence[Sequence[str | None]] | None = None, logps: Any = None) -> Rollouts:
+    def make(
+        *groups: str, answers: Sequence[Sequence[str | None]] | None = None, logps: Any = None, **more: Any
+    ) -> Rollouts:
         value = {"1": 1.0, "0": 0.0, "x": math.nan}
         rewards = torch.tensor([[value[letter] for letter in group] for group in groups])
         return Rollouts(
@@ -24,6 +26,7 @@ def rollouts() -> Callable[..., Rollouts]:
             answers_pg=tuple(map(tuple, answers or [[f"a{i}" for i in range(len(g))] for g in groups])),
             logps_pg=None if logps is None else torch.tensor(logps),
             off_policy_pg=torch.zeros_like(rewards, dtype=torch.bool),
+            **more,
         )
 
     return make

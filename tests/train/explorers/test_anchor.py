@@ -1,4 +1,4 @@
-"""Base anchoring: the divergences in closed form, and what rehearsal does to a real run."""
+"""Base anchoring and rehearsal: the divergences in closed form, and what they do to a real run."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +9,9 @@ import torch
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import load_explorers
-from offleash.train.explorers.samples.anchor import DIVERGENCES, Anchor, Rehearsal, forward_k3, js, nll
+from offleash.train.explorers.samples.anchor import DIVERGENCES, Anchor, forward_k3, js
+from offleash.train.explorers.samples.rehearsal import Rehearsal
+from offleash.train.explorers.samples.rehearsing import Sample
 
 BASE = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
 POLICY = torch.tensor([0.1, 0.6, 0.05, 0.25], dtype=torch.float64)
@@ -26,7 +28,7 @@ def test_a_divergence_is_zero_and_least_where_policy_and_base_agree(divergence) 
 
 @pytest.mark.parametrize(
     ("divergence", "closed"),
-    [(forward_k3, lambda u: u - 1), (js, lambda u: u * (2 * u / (u + 1)).log()), (nll, lambda u: -torch.ones_like(u))],
+    [(forward_k3, lambda u: u - 1), (js, lambda u: u * (2 * u / (u + 1)).log())],
 )
 def test_its_gradient_is_the_closed_form(divergence, closed) -> None:
     lp = POLICY.log().requires_grad_()
@@ -39,10 +41,8 @@ def test_over_the_bases_own_tokens_they_are_the_divergences_they_are_named_after
     kl = (BASE * (BASE / POLICY).log()).sum()
     middle = (BASE + POLICY) / 2
     twice_js = (BASE * (BASE / middle).log()).sum() + (POLICY * (POLICY / middle).log()).sum()
-    entropy = -(BASE * BASE.log()).sum()
     assert means["forward"].item() == pytest.approx(kl.item())
     assert means["js"].item() == pytest.approx(twice_js.item())
-    assert means["nll"].item() == pytest.approx((kl + entropy).item())
 
 
 def test_the_gradient_of_the_forward_kl_to_a_softmax_policy_is_policy_less_base() -> None:
@@ -56,7 +56,7 @@ def placed(stand_in_trainer: Any) -> Any:
     def make(anchor: Anchor, rank: int, ranks: int) -> Anchor:
         accelerator = SimpleNamespace(num_processes=ranks, process_index=rank)
         anchor.trainer = stand_in_trainer({"seed": 3, "per_device_train_batch_size": 32}, accelerator=accelerator)
-        anchor.samples = [Rehearsal([1], [i] * (1 + i % 3)) for i in range(30)]
+        anchor.samples = [Sample([1], [i] * (1 + i % 3)) for i in range(30)]
         anchor.weights = np.full(30, 1 / 30)
         return anchor
 
@@ -64,10 +64,17 @@ def placed(stand_in_trainer: Any) -> Any:
 
 
 def test_the_ranks_rehearse_parts_of_the_batch_that_one_rank_would(placed) -> None:
-    whole, tokens = placed(Anchor(batch=6), 0, 1)._share(5)
+    whole, drawn = placed(Anchor(batch=6), 0, 1)._share(5)
     parts = [placed(Anchor(batch=6), rank, 2)._share(5) for rank in (0, 1)]
-    assert [row for rows, _ in parts for row in rows] == whole
-    assert {count for _, count in parts} == {tokens} == {sum(len(row.completion_ids) for row in whole)}
+    assert [row for rows, _ in parts for row in rows] == whole == drawn
+    assert all(of_all == drawn for _, of_all in parts)
+
+
+def test_the_loss_is_the_mean_over_tokens_of_all_ranks(placed) -> None:
+    rows, drawn = placed(Anchor(batch=6), 1, 2)._share(5)
+    weights = Anchor().row_weights(rows, drawn)
+    tokens = sum(len(row.completion_ids) for row in drawn)
+    assert weights == [1 / tokens] * 3
 
 
 def test_the_rehearsal_depends_on_step_and_micro_batch_only(placed) -> None:
@@ -120,7 +127,7 @@ def test_at_the_base_itself_forward_and_js_have_no_loss_and_no_gradient(make_tra
         (row,) = trajectory(trainer)
         assert row["explorer/extra_loss"] == pytest.approx(0, abs=1e-5)
         assert row["grad_norm"] == pytest.approx(trajectory(plain)[0]["grad_norm"], rel=1e-3)
-    pulled = make_trainer("nll", [Anchor(eta=10.0, kind="nll", **SMALL)], max_steps=1)
+    pulled = make_trainer("rehearsal", [Rehearsal(eta=10.0, **SMALL)], max_steps=1)
     pulled.train()
     assert trajectory(pulled)[0]["grad_norm"] > 2 * trajectory(plain)[0]["grad_norm"]
 
@@ -147,6 +154,11 @@ def test_with_eta_0_the_trajectory_is_that_of_a_run_without_it(make_trainer, tra
 def test_a_recipe_can_set_every_argument() -> None:
     (anchor,) = load_explorers({"anchor": {"kind": "js", "eta": 0.2, "weighting": "unit", "gate": 0.5, **SMALL}})
     assert (anchor.kind, anchor.eta, anchor.weighting, anchor.gate, anchor.k) == ("js", 0.2, "unit", 0.5, 4)
+
+
+def test_the_former_name_of_rehearsal_is_refused_with_the_new_one() -> None:
+    with pytest.raises(ConfigError, match="name it rehearsal"):
+        Anchor(kind="nll")
 
 
 @pytest.mark.parametrize("bad", [{"kind": "reverse"}, {"weighting": "rare"}, {"k": 0}, {"batch": 0}])

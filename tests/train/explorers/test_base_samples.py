@@ -10,6 +10,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.tasks import load_task
 from offleash.train.explorers.samples.anchor import Anchor
 from offleash.train.explorers.samples.base_samples import unit_weights
+from offleash.train.explorers.samples.rehearsal import Rehearsal
 from offleash.train.explorers.samples.seeding import Seeding
 
 SMALL = {"problems": 16, "k": 4}
@@ -34,7 +35,7 @@ def test_another_seed_and_another_variant_draw_nothing(make_trainer, tmp_path, c
     assert pool.is_complete
     assert [p.id for p in pool.problems] == [p.id for p in load_task("countdown", split="train", n=64).problems[:16]]
     before = parts(pool)
-    for name, explorer in (("seed", Anchor(kind="nll", **SMALL)), ("variant", Seeding(**SMALL))):
+    for name, explorer in (("seed", Rehearsal(**SMALL)), ("variant", Seeding(**SMALL))):
         make_trainer(name, [explorer], max_steps=1, seed=9).train()
         assert "complete, reused" in capsys.readouterr().out
     assert parts(the_pool(tmp_path)) == before

@@ -1,11 +1,12 @@
-"""Pass@k training and PKPO against the papers' values and brute force over all sets of rollouts."""
+"""Pass@k training, PKPO and MaxRL against the papers' values and brute force over all sets of rollouts."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 import torch
 
 from offleash.eval.errors import ConfigError
+from offleash.train.explorers.advantages.maxrl import MaxRl, maxrl_advantages
 from offleash.train.explorers.advantages.pass_at_k import PassAtK, pass_at_k_advantages
 from offleash.train.explorers.advantages.pkpo import Pkpo, pkpo_advantage
 
@@ -54,6 +55,31 @@ def test_pkpo_follows_the_gradient_of_pass_at_k() -> None:
         chance = torch.distributions.Binomial(total, torch.tensor(p, dtype=torch.float64)).log_prob(torch.tensor(right))
         step += float(chance.exp()) * right * pkpo_advantage(right, total, k) * (1 - p)  # d log p / d logit = 1 - p
     assert step == pytest.approx(k * (1 - p) ** (k - 1) * p * (1 - p), rel=1e-6)
+
+
+def test_maxrl_divides_by_the_fraction_of_correct_rollouts(rollouts) -> None:
+    shaped = MaxRl().advantages(rollouts("1000", "1110", "0000", "1111", "10xx"), torch.ones(5, 4)).tolist()
+    third = 1 / 3
+    assert shaped == [
+        pytest.approx([3, -1, -1, -1]),
+        pytest.approx([third, third, third, -1]),
+        [0] * 4,
+        [0] * 4,
+        [1, -1, 0, 0],
+    ]
+
+
+def test_maxrl_follows_the_gradients_of_pass_at_k_over_k_up_to_the_group_less_one() -> None:
+    """Two outcomes, right with probability p: the expected step, in log-odds, by brute force over all groups."""
+    total, p = 5, 0.3
+    step = 0.0
+    for rewards in product((0.0, 1.0), repeat=total):
+        right = sum(rewards)
+        chance = p**right * (1 - p) ** (total - right)
+        (advantages,) = maxrl_advantages(torch.tensor([rewards], dtype=torch.float64)).tolist()
+        step += chance * sum(a * (r - p) for a, r in zip(advantages, rewards, strict=True)) / total
+    slope = p * (1 - p)  # dp / d log-odds
+    assert step == pytest.approx(sum((1 / k) * k * (1 - p) ** (k - 1) * slope for k in range(1, total)))
 
 
 def test_with_k_of_one_pass_at_k_is_grpo_up_to_bessels_correction(rollouts) -> None:

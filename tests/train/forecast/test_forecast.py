@@ -69,11 +69,13 @@ def test_the_layout_is_the_recipes():
         (["--beta", "0", "--use_peft", "true"], 0),
         (["--beta", "0.1", "--explorer", "reference_reset", "--explorer.every", "10"], 1),
         (["--beta", "0", "--explorer", "anchor", "--monitor_every", "0"], 1),
-        (["--beta", "0", "--explorer", "anchor", "--explorer.kind", "nll"], 1),
+        (["--beta", "0", "--explorer", "rehearsal", "--monitor_every", "0"], 0),
+        (["--beta", "0", "--explorer", "tilt", "--monitor_every", "0"], 1),
+        (["--beta", "0.1", "--explorer", "tilt"], 0),
         (["--beta", "0", "--explorer", "pass_at_k", "pkpo"], 1),  # training refuses these two
     ],
 )
-def test_the_base_is_copied_where_the_monitor_or_an_anchor_needs_it_and_no_reference_is_it(flags, copies):
+def test_the_base_is_copied_where_the_monitor_or_an_explorer_needs_it_and_no_reference_is_it(flags, copies):
     recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *flags])
     assert layout_of(recipe, Machines(GPUS["H100"], 8, "zero2"), 1000).base_copy == copies
 

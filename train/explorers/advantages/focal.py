@@ -12,6 +12,8 @@ from offleash.train.explorers.checks import check_positive
 class Focal(Explorer):
     """Args: gamma, 0.5 in most of the paper's settings."""
 
+    rewards_only = True
+
     def __init__(self, gamma: float = 0.5) -> None:
         check_positive("focal", gamma=gamma)
         self.gamma = gamma

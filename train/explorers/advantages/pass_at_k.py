@@ -31,6 +31,7 @@ class SetObjective(Explorer):
     """An objective over sets of k rollouts: advantages follow from the number of correct rollouts in a group."""
 
     replaces_advantages = True
+    rewards_only = True
     k: int
 
     def of_group(self, right: int, total: int) -> tuple[float, float]:

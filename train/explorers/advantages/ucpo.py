@@ -12,7 +12,8 @@ from offleash.train.explorers.checks import check_fraction
 
 
 def rarity_weights(logps_pg: torch.Tensor, right_pg: torch.Tensor, tau: float) -> torch.Tensor:
-    """(P, G) n w for correct rollouts, 1 for the others."""
+    """(P, G) n w for correct rollouts, 1 for the others and where the log-probability is not known (NaN)."""
+    right_pg = right_pg & ~logps_pg.isnan()
     inverse_pg = torch.softmax((-logps_pg).masked_fill(~right_pg, -torch.inf), 1).nan_to_num()
     weights_pg = (1 - tau) + tau * right_pg.sum(1, keepdim=True) * inverse_pg
     return torch.where(right_pg, weights_pg, 1.0)

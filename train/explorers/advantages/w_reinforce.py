@@ -15,6 +15,7 @@ class WReinforce(Explorer):
     """Args: lam, the weight of correct rollouts; negative, that of wrong ones (0 with lam = 1 is PSR)."""
 
     replaces_advantages = True
+    rewards_only = True
 
     def __init__(self, lam: float = 0.1, negative: float = 1.0) -> None:
         check_not_negative("w_reinforce", lam=lam, negative=negative)

@@ -33,10 +33,10 @@ ITEMS = "num_items_in_batch"
 LEFT = ("prompt_ids", "prompt_mask")
 ZEROS = (
     *("prompt_mask", "completion_mask", "tool_mask", "advantages", "off_policy"),
-    *("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps"),
+    *("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps", "base_per_token_logps"),
 )
 FILLS: dict[str, float] = {**dict.fromkeys(ZEROS, 0), "importance_sampling_ratio": 1}
-"""What pads each tensor of a TRL batch (read against trl 1.16), besides the token ids."""
+"""What pads each tensor of a batch, besides the token ids: those of TRL (read against 1.16) and of our trainer."""
 
 
 class DynamicSampling(Explorer):
