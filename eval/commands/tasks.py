@@ -19,6 +19,8 @@ from offleash.eval.tasks.loading import Benchmark
 
 _WIDTH = 118
 _OWN = {
+    "change": ("any", "exact", "math", "generated", "a chain of running totals, then coins; all answers are listed"),
+    "colouring": ("any", "exact", "non-math", "generated", "colour a small graph; all answers are listed"),
     "countdown": ("any", "exact", "math", "generated", "the task of the lab; all correct answers are listed"),
     "gym": ("any", "gym", "non-math", "reasoning-gym", "gym/NAME or gym/NAME/hard; `offleash tasks gym` lists them"),
 }

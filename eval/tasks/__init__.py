@@ -15,6 +15,8 @@ from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.loading import Benchmark
 
 TASKS: dict[str, str | Benchmark] = {
+    "change": "offleash.eval.tasks.change:Change",
+    "colouring": "offleash.eval.tasks.colouring:Colouring",
     "countdown": "offleash.eval.tasks.countdown:Countdown",
     "gym": "offleash.eval.tasks.gym_tasks:Gym",
     **BENCHMARKS,
@@ -28,7 +30,7 @@ def load_task(name: str, /, **kwargs: Any) -> Task:
     `correct_answers` is called.
 
     `offleash tasks` lists the names and their arguments. Most benchmarks are downloaded from the hub, or read from
-    `path=...`; `countdown` and the `gym/` tasks are generated.
+    `path=...`; `countdown`, `colouring`, `change` and the `gym/` tasks are generated.
 
     >>> from offleash.eval import load_task
     >>> task = load_task("countdown", split="probe", n=4)

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from offleash.eval.problem import Problem, Task, Verdict
 from offleash.eval.tasks import code_tasks
+from offleash.eval.tasks.change import Change
+from offleash.eval.tasks.colouring import Colouring
 from offleash.eval.tasks.countdown import Countdown
 from offleash.eval.tasks.gym_answers import EXECUTED, NORMALIZERS, refused, spelled
 from offleash.eval.tasks.gym_tasks import Gym
@@ -116,6 +118,8 @@ TASKS: dict[str, Task] = {
     "judged": judged_task(),
     "code": code_task(),
     "countdown": Countdown(split="probe", n=8),
+    "colouring": Colouring(split="probe", n=8),
+    "change": Change(split="probe", n=8),
 }
 
 
