@@ -37,6 +37,7 @@ class Verdict:
     `status` is "ok" whenever an answer was judged, right or wrong. "timeout" is wrong as well: the answer used up the
     verifier's time or memory, which suffice for the gold. "error" is a failure of the verifier and never means "wrong";
     `message` says what happened. `extracted_by` names the extraction rule that found the answer ("" if none did).
+    `spelling` is how the answer was written, where a task tells several spellings of one answer apart.
 
     >>> from offleash.eval import load_task
     >>> task = load_task("countdown", split="probe", n=1)
@@ -50,6 +51,7 @@ class Verdict:
     status: Status
     extracted_by: str = ""
     message: str = ""
+    spelling: str | None = None
 
     @property
     def failed(self) -> bool:

@@ -1,7 +1,7 @@
 """The true probability of every correct answer under a model, where the correct answers can be enumerated.
 
-An answer class is a set of completions (an expression may be written with redundant parentheses). Its probability is
-the sum over its spellings, each followed by the end token, by teacher forcing. Completions longer than `max_new_tokens`
+An answer class is a set of completions (an expression may be written in several orders). Its probability is the sum
+over all its texts, each followed by the end token, by teacher forcing. Completions longer than `max_new_tokens`
 are truncated when sampled and therefore have probability zero.
 """
 
@@ -15,11 +15,11 @@ from offleash.eval.scoring.teacher_forcing import score
 
 
 class Enumerable(Protocol):
-    """A task whose correct answers, and their spellings, can be listed."""
+    """A task whose correct answers can be listed, and for each every text that the verifier counts as that answer."""
 
     def correct_answers(self, problem: Problem) -> tuple[str, ...]: ...
 
-    def spellings(self, answer: str) -> Sequence[str]: ...
+    def spellings(self, problem: Problem, answer: str) -> tuple[str, ...]: ...
 
 
 class ExactUnits(NamedTuple):
@@ -43,12 +43,12 @@ def exact_units(
     temperature: float = 1.0,
     max_new_tokens: int | None = None,
 ) -> ExactUnits:
-    """Teacher-force every spelling of every correct answer of plain-text problems."""
+    """Teacher-force every text of every correct answer of plain-text problems."""
     units = [(p, answer) for p, problem in enumerate(problems) for answer in task.correct_answers(problem)]
     prompt_ids: list[list[int]] = tokenizer([str(problem.prompt) for problem in problems])["input_ids"]
     rows: list[tuple[int, list[int]]] = []
-    for u, (_, answer) in enumerate(units):
-        for ids in tokenizer(list(task.spellings(answer)), add_special_tokens=False)["input_ids"]:
+    for u, (p, answer) in enumerate(units):
+        for ids in tokenizer(list(task.spellings(problems[p], answer)), add_special_tokens=False)["input_ids"]:
             completion = [*ids, tokenizer.eos_token_id]
             if max_new_tokens is None or len(completion) <= max_new_tokens:
                 rows.append((u, completion))

@@ -3,7 +3,7 @@
     python recipes/lab/make_base.py                # pretrains, writes recipes/lab/base, prints how well it plays
     python recipes/lab/make_base.py --evaluate     # only measures the model that is already there
 
-Each training example is a random problem of the train split with one of its correct answers, chosen at random, and the
+Each training example is a random problem of the train split with a spelling of a solution, chosen at random, and the
 loss is on the answer and its end only. So the model learns every way to answer, none of them for certain: what a base
 model is to reinforcement learning. Same seed, threads and machine: same weights, bit for bit.
 """
@@ -80,11 +80,12 @@ Example = tuple[list[int], int]  # token ids of prompt + answer + end, and how m
 
 
 def encode_task(task: Countdown, tokenizer: PreTrainedTokenizerFast) -> list[list[Example]]:
-    """Per problem, one example for each of its correct answers."""
+    """Per problem of a strict task, one example for each spelling of its solutions."""
     problems = []
     for problem in task.problems:
         prompt = tokenizer(problem.prompt)["input_ids"]
-        answers = (tokenizer(answer)["input_ids"] for answer in task.correct_answers(problem))
+        texts = sorted(text for name in task.correct_answers(problem) for text in task.spellings(problem, name))
+        answers = (tokenizer(text)["input_ids"] for text in texts)
         problems.append([(prompt + answer + [tokenizer.eos_token_id], len(prompt)) for answer in answers])
     return problems
 
@@ -216,7 +217,7 @@ def make(arguments: argparse.Namespace) -> None:
     torch.use_deterministic_algorithms(True)
     tokenizer = build_tokenizer()
     model = build_model(tokenizer)
-    task = Countdown(split="train", n=arguments.train_problems, seed=arguments.seed)
+    task = Countdown(split="train", n=arguments.train_problems, seed=arguments.seed, strict=True)
     start = time.perf_counter()
     loss = pretrain(model, encode_task(task, tokenizer), arguments.steps, arguments.batch, arguments.lr, arguments.seed)
     seconds = time.perf_counter() - start

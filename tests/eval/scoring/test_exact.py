@@ -11,15 +11,26 @@ from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.posterior import posterior_dynamics
 from offleash.eval.stats.support import CELLS, METRICS, detection_limit, dynamics, dynamics_above
-from offleash.eval.tasks import load_task
+from offleash.eval.tasks.countdown import Countdown
 
 K = 1024
 LENGTH = 20
 
 
+class Spellings(Countdown):
+    """Each spelling is a unit: several to a problem, which three numbers rarely have solutions for."""
+
+    def correct_answers(self, problem):
+        answers = super().correct_answers(problem)
+        return tuple(text for answer in answers for text in super(Spellings, self).spellings(problem, answer))
+
+    def spellings(self, problem, answer):
+        return (answer,)
+
+
 @pytest.fixture(scope="module")
 def task():
-    return load_task("countdown", split="probe", n=24)
+    return Spellings(split="probe", n=24, strict=True)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +60,7 @@ def sample_hits(lab_model, task, k, seed):
         ended = (out == tokenizer.eos_token_id).any(1).tolist()
         texts = tokenizer.batch_decode(out, skip_special_tokens=True)
         verdicts = task.verify([problem] * k, texts, [not e for e in ended])
-        answers = [verdict.answer for verdict in verdicts if verdict.correct]
+        answers = [verdict.spelling for verdict in verdicts if verdict.correct]
         hits.append([answers.count(answer) for answer in task.correct_answers(problem)])
         correct.append(len(answers))
     return np.array([h for row in hits for h in row]), np.array(correct)
@@ -70,6 +81,16 @@ def test_the_probabilities_of_a_problems_answers_are_a_part_of_one(exact, task):
     assert per_problem.max() <= 1
     assert per_problem.min() > 0
     assert len(exact.probability_u) == sum(len(task.correct_answers(p)) for p in task.problems)
+
+
+def test_a_solution_is_as_probable_as_its_spellings_together(exact, lab_model, task):
+    solutions = Countdown(split="probe", n=24, strict=True)
+    whole = exact_units(*lab_model, solutions, task.problems[:8], max_new_tokens=LENGTH)
+    text_of = dict(zip(zip(exact.unit_problem, exact.unit_answer, strict=True), exact.probability_u, strict=True))
+    for p, answer, probability in zip(*whole, strict=True):
+        parts = [text_of[p, text] for text in solutions.spellings(task.problems[p], answer)]
+        assert probability == pytest.approx(sum(parts), rel=1e-5)
+    assert max(len(task.correct_answers(one)) for one in task.problems[:8]) > 4
 
 
 def test_sampled_hits_agree_with_the_exact_probability_within_binomial_error(exact, sampled):

@@ -1,10 +1,7 @@
-"""Countdown: the enumerator against brute force, the parser against Python's own grammar, splits, hostile input."""
+"""Countdown: the enumerator against brute force, verdicts, splits, hostile input."""
 
-import ast
 import time
-from collections.abc import Iterator
-from fractions import Fraction
-from itertools import combinations, permutations, product
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,45 +9,10 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
-from offleash.eval.tasks.countdown import SPLITS, Countdown, parse
+from offleash.eval.tasks.arithmetic import parse
+from offleash.eval.tasks.countdown import SPLITS, Countdown
 from offleash.train.cli import main
-
-
-def canonical(text: str) -> str | None:
-    """The answer class of a text; None if it is not an expression."""
-    expression = parse(text)
-    return expression.answer if expression else None
-
-
-def python_value(text: str) -> Fraction:
-    """An evaluator that shares nothing with the task's own: Python's grammar, walked with fractions."""
-    return _walk(ast.parse(text, mode="eval").body)
-
-
-def _walk(node: ast.expr) -> Fraction:
-    if isinstance(node, ast.Constant):
-        assert isinstance(node.value, int)
-        return Fraction(node.value)
-    assert isinstance(node, ast.BinOp)
-    left, right = _walk(node.left), _walk(node.right)
-    if isinstance(node.op, ast.Mult):
-        return left * right
-    return left + right if isinstance(node.op, ast.Add) else left - right
-
-
-def fully_parenthesised(numbers: tuple[int, ...]) -> Iterator[str]:
-    """Every full binary tree over every order of the numbers, every inner node in parentheses."""
-    for order in set(permutations(numbers)):
-        yield from trees([str(number) for number in order])
-
-
-def trees(leaves: list[str]) -> Iterator[str]:
-    if len(leaves) == 1:
-        yield leaves[0]
-        return
-    for cut in range(1, len(leaves)):
-        for left, right, operator in product(trees(leaves[:cut]), trees(leaves[cut:]), "+-*"):
-            yield f"({left}{operator}{right})"
+from tests.eval.tasks.trees import fully_parenthesised, python_value
 
 
 def problem(*numbers: int, target: int) -> Problem:
@@ -62,68 +24,28 @@ def probe() -> Countdown:
     return Countdown(split="probe", n=128)
 
 
+def solution(text: str) -> str | None:
+    """The solution that a text is; None if it is not an expression."""
+    expression = parse(text)
+    return expression.solution if expression else None
+
+
+def spelling(text: str) -> str:
+    expression = parse(text)
+    assert expression is not None
+    return expression.spelling
+
+
 @pytest.mark.parametrize("numbers", [2, 3, 4])
 def test_enumeration_equals_brute_force_over_trees_and_orders(numbers: int) -> None:
-    task = Countdown(n=40 if numbers < 4 else 3, numbers=numbers)
+    task = Countdown(n=40 if numbers < 4 else 3, numbers=numbers, strict=True)
     for one in task.problems:
-        brute = {
-            canonical(text)
-            for text in fully_parenthesised(tuple(one.meta["numbers"]))
-            if python_value(text) == one.meta["target"]
-        }
-        assert set(task.correct_answers(one)) == brute
-        assert list(task.correct_answers(one)) == sorted(brute)
-
-
-def test_canonical_form_keeps_value_numbers_and_operand_order() -> None:
-    for text in fully_parenthesised((2, 3, 7, 25)):
-        answer = canonical(text)
-        assert answer is not None
-        assert python_value(answer) == python_value(text)
-        assert [c for c in answer if c not in "()"] == [c for c in text if c not in "()"]
-        assert canonical(answer) == answer
-
-
-def test_canonical_form_has_no_removable_parentheses() -> None:
-    """No pair can go without changing the class, and pairs that can go never split a class in two."""
-    for text in fully_parenthesised((2, 3, 7, 25)):
-        answer = canonical(text)
-        assert answer is not None
-        for shorter in without_one_pair(answer):
-            assert canonical(shorter) != answer
-
-
-def without_one_pair(text: str) -> Iterator[str]:
-    opened: list[int] = []
-    for at, character in enumerate(text):
-        if character == "(":
-            opened.append(at)
-        elif character == ")":
-            start = opened.pop()
-            yield text[:start] + text[start + 1 : at] + text[at + 1 :]
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("a+(b+c)", "a+b+c"),
-        ("(a+b)+c", "a+b+c"),
-        ("a+(b-c)", "a+b-c"),
-        ("(a-b)-c", "a-b-c"),
-        ("a*(b*c)", "a*b*c"),
-        ("(a*b)+c", "a*b+c"),
-        ("a-(b*c)", "a-b*c"),
-        ("a-(b+c)", "a-(b+c)"),
-        ("a-(b-c)", "a-(b-c)"),
-        ("(a+b)*c", "(a+b)*c"),
-        ("a*((b-c))", "a*(b-c)"),
-        ("((a))+( b +c)\n", "a+b+c"),
-        ("c+a*b", "c+a*b"),
-    ],
-)
-def test_parentheses_are_dropped_exactly_when_associativity_allows(text: str, answer: str) -> None:
-    numbers = str.maketrans({"a": "3", "b": "14", "c": "25"})
-    assert canonical(text.translate(numbers)) == answer.translate(numbers)
+        brute: dict[str | None, set[str]] = {}
+        for text in fully_parenthesised(tuple(one.meta["numbers"])):
+            if python_value(text) == one.meta["target"]:
+                brute.setdefault(solution(text), set()).add(spelling(text))
+        assert list(task.correct_answers(one)) == sorted(map(str, brute))
+        assert {answer: set(task.spellings(one, answer)) for answer in task.correct_answers(one)} == brute
 
 
 HOSTILE = [
@@ -168,35 +90,6 @@ def test_hostile_completions_get_a_verdict_quickly() -> None:
     assert {(v.answer, v.correct, v.status, v.extracted_by) for v in verdicts} == {(None, False, "no_answer", "")}
 
 
-@pytest.mark.filterwarnings("ignore::SyntaxWarning")
-def test_random_strings_are_read_exactly_when_pythons_grammar_reads_them_and_to_the_same_value() -> None:
-    rng = np.random.default_rng(0)
-    read = 0
-    for _ in range(20_000):
-        text = "".join(rng.choice(list("1234+-*()"), size=rng.integers(1, 8)))
-        expression = parse(text)
-        assert (expression is not None) == python_reads(text), text
-        if expression is not None:
-            read += 1
-            assert expression.value == python_value(text)
-    assert read > 300
-
-
-def python_reads(text: str) -> bool:
-    try:
-        tree = ast.parse(text, mode="eval")
-    except SyntaxError:
-        return False
-    allowed = (ast.Expression, ast.BinOp, ast.Constant, ast.Add, ast.Sub, ast.Mult)
-    big = any(isinstance(node, ast.Constant) and node.value >= 10**6 for node in ast.walk(tree))
-    return not big and all(isinstance(node, allowed) for node in ast.walk(tree))
-
-
-def test_deep_but_allowed_nesting_is_read_and_one_more_level_is_not() -> None:
-    assert canonical("(" * 20 + "7" + ")" * 20) == "7"
-    assert canonical("(" * 21 + "7" + ")" * 21) is None
-
-
 def test_gold_scores_one_and_every_enumerated_answer_is_correct(probe: Countdown) -> None:
     for one in probe.problems:
         answers = probe.correct_answers(one)
@@ -213,14 +106,14 @@ def test_wrong_value_wrong_numbers_and_reused_numbers_are_wrong_but_have_a_class
     wrong = ["3+7+25", "25+21", "46", "3*7+25+0", "(3*7)+25*1", "25+7+7+7"]
     verdicts = task.verify([one] * len(wrong), wrong)
     assert not any(v.correct for v in verdicts)
-    assert [v.answer for v in verdicts] == [canonical(text) for text in wrong]
+    assert [v.answer for v in verdicts] == [solution(text) for text in wrong]
     assert {v.status for v in verdicts} == {"ok"}
     assert task.verify([one], ["3*7+25"])[0].correct
 
 
 def test_a_number_given_twice_must_be_used_twice() -> None:
     task = Countdown(n=1)
-    assert task.correct_answers(problem(5, 5, 2, target=20)) == ("(5+5)*2", "2*(5+5)")
+    assert task.correct_answers(problem(5, 5, 2, target=20)) == ("2*(5+5)",)
     assert not task.verify([problem(5, 5, 2, target=10)], ["5*2"])[0].correct
 
 
@@ -244,72 +137,50 @@ def test_verify_refuses_lists_of_different_lengths(probe: Countdown) -> None:
         probe.verify(probe.problems[:2], ["1"])
 
 
-def with_extra_pairs(answer: str, pairs: int) -> set[str]:
-    """Every way to put so many pairs of parentheses into an answer, between tokens, that leaves its class alone."""
-    found = {answer}
-    for _ in range(pairs):
-        found = {wider for text in found for wider in with_one_pair(text) if canonical(wider) == answer}
-    return found
+STRICT_OR_NOT = [False, True]
 
 
-def with_one_pair(text: str) -> Iterator[str]:
-    for start, end in combinations(range(len(text) + 1), 2):
-        yield f"{text[:start]}({text[start:end]}){text[end:]}"
+@pytest.mark.parametrize("strict", STRICT_OR_NOT)
+def test_every_text_of_a_solution_is_verified_as_that_solution(strict: bool) -> None:
+    task = Countdown(n=128, strict=strict)
+    for one in task.problems:
+        for answer in task.correct_answers(one):
+            texts = task.spellings(one, answer)
+            assert answer in texts
+            assert len(set(texts)) == len(texts)
+            verdicts = task.verify([one] * len(texts), texts)
+            assert {(v.answer, v.correct, v.status) for v in verdicts} == {(answer, True, "ok")}
+            assert [v.spelling for v in verdicts] == [spelling(text) for text in texts]
 
 
-@pytest.mark.parametrize("answer", ["3+7+8", "3*7*8", "3-7+8", "3*7+8", "3-(7+8)", "(3+7)*8", "3+7-8"])
-def test_spellings_are_all_the_texts_with_at_most_one_redundant_pair_per_part(answer: str) -> None:
-    spelled = Countdown(n=1).spellings(answer)
-    assert answer in spelled
-    assert len(set(spelled)) == len(spelled)
-    assert all(canonical(text) == answer for text in spelled)
-    needed = answer.count("(")
-    for pairs in (1, 2):
-        brute = {text for text in with_extra_pairs(answer, pairs) if not doubled(text, answer)}
-        assert brute == {text for text in spelled if text.count("(") == needed + pairs}
+def test_a_strict_task_reads_a_text_exactly_if_it_is_its_own_spelling() -> None:
+    one = problem(3, 7, 25, target=46)
+    strict, other = Countdown(n=1, strict=True), Countdown(n=1)
+    assert strict.spellings(one, "25+3*7") == ("25+3*7", "25+7*3", "3*7+25", "7*3+25")
+    texts = set(other.spellings(one, "25+3*7")) | {"3*7+25\n", " 3*7+25", "3 * 7+25", "((3*7))+25", "3*7+25 "}
+    assert all(verdict.correct for verdict in other.verify([one] * len(texts), sorted(texts)))
+    verdicts = strict.verify([one] * len(texts), sorted(texts))
+    read = {text for text, verdict in zip(sorted(texts), verdicts, strict=True) if verdict.correct}
+    assert read == set(strict.spellings(one, "25+3*7"))
+    assert {v.status for v in verdicts if not v.correct} == {"no_answer"}
 
 
-def doubled(text: str, answer: str) -> bool:
-    """Whether some part has more than one pair around it that could go."""
-    pairs = set(pairs_of(text))
-    for start, end in pairs - {(a + 1, b - 1) for a, b in pairs}:
-        shells = next(i for i in range(len(text)) if (start + i, end - i) not in pairs)
-        bare = text[:start] + text[start + shells : end + 1 - shells] + text[end + 1 :]
-        if shells > (1 if canonical(bare) == answer else 2):
-            return True
-    return False
+def test_spellings_of_what_is_not_a_solution_are_refused() -> None:
+    one = problem(3, 7, 25, target=46)
+    for answer in ("3+", "3*7+25", "3+7+25"):
+        with pytest.raises(ConfigError, match="not a solution"):
+            Countdown(n=1).spellings(one, answer)
 
 
-def pairs_of(text: str) -> Iterator[tuple[int, int]]:
-    opened: list[int] = []
-    for at, character in enumerate(text):
-        if character == "(":
-            opened.append(at)
-        elif character == ")":
-            yield opened.pop(), at
-
-
-def test_spellings_of_every_probe_answer_come_back_to_it(probe: Countdown) -> None:
-    for one in probe.problems:
-        for answer in probe.correct_answers(one):
-            assert {canonical(text) for text in probe.spellings(answer)} == {answer}
-
-
-def test_spellings_count_leaves_groups_and_the_whole() -> None:
-    """Three leaves and the whole, each with or without a pair: 16; times the groupings that keep the class."""
-    task = Countdown(n=1)
-    assert {text: len(task.spellings(text)) for text in ("1+2+3", "1-2+3", "1-2-3", "(1+2)*3", "1-(2+3)")} == {
-        "1+2+3": 48,
-        "1-2+3": 32,
-        "1-2-3": 32,
-        "(1+2)*3": 32,
-        "1-(2+3)": 32,
-    }
-
-
-def test_spellings_of_something_else_are_refused() -> None:
-    with pytest.raises(ConfigError, match="not an expression"):
-        Countdown(n=1).spellings("3+")
+def test_problems_have_as_many_solutions_as_was_asked_for() -> None:
+    task = Countdown(split="validation", n=20, numbers=4, max_number=12, min_solutions=3, max_solutions=5)
+    counts = [len(task.correct_answers(one)) for one in task.problems]
+    assert min(counts) >= 3
+    assert max(counts) <= 5
+    assert len(set(counts)) > 1
+    wide = Countdown(split="validation", n=400, numbers=4, max_number=12)
+    chosen = [one for one in wide.problems if 3 <= len(wide.correct_answers(one)) <= 5]
+    assert task.problems[: len(chosen)] == chosen[: len(task.problems)]
 
 
 def key(one: Problem) -> tuple[tuple[int, ...], int]:
@@ -351,9 +222,11 @@ def test_problems_are_the_ones_the_shipped_numbers_were_measured_on(probe: Count
 PINNED = ["countdown-11-1-1-10", "countdown-11-13-18-185", "countdown-2-3-10-23", "countdown-11-10-18-17"]
 
 
-def test_three_number_problems_have_about_five_answers() -> None:
-    task = Countdown(split="train", n=2000)
-    assert 4.5 < np.mean([len(task.correct_answers(p)) for p in task.problems]) < 5.3
+def test_three_number_problems_mostly_have_one_solution_in_about_five_spellings() -> None:
+    task = Countdown(split="train", n=2000, strict=True)
+    spelled = [[task.spellings(p, answer) for answer in task.correct_answers(p)] for p in task.problems]
+    assert np.mean([len(texts) == 1 for texts in spelled]) > 0.9
+    assert 4.5 < np.mean([sum(map(len, texts)) for texts in spelled]) < 5.3
 
 
 def test_more_problems_than_exist_are_refused_and_all_that_exist_are_found() -> None:
@@ -389,6 +262,9 @@ def values_of(a: int, b: int) -> set[int]:
         ({"n": 2.5}, "n .*2.5"),
         ({"seed": True}, "seed .*True"),
         ({"max_target": None}, "max_target .*None"),
+        ({"min_solutions": 0}, "min_solutions .*1"),
+        ({"min_solutions": 3, "max_solutions": 2}, "max_solutions .*3"),
+        ({"strict": "yes"}, "strict .*'yes'"),
     ],
 )
 def test_unusable_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
