@@ -12,6 +12,7 @@ _SHAPED = "train.trainer.ExploringTrainer._shaped_rewards"
 _ON_POLICY = "train.trainer.ExploringTrainer._log_on_policy_reward"
 _LOSS = "train.trainer.ExploringTrainer._compute_loss"
 _CLIP_COV = "train.explorers.loss.covariance.ClipCov.metrics"
+_SAGE = "train.explorers.loss.sage.Sage.metrics"
 _TILT = "train.explorers.advantages.tilt.Tilt.metrics"
 _REPLAY = "train.explorers.samples.mode_replay.ModeReplay.metrics"
 _DYNAMIC = "train.explorers.samples.dynamic_sampling.DynamicSampling.metrics"
@@ -52,6 +53,7 @@ METRICS: tuple[Metric, ...] = (
     ROLLOUTS,
     Metric("train/explorer/filled", "fraction", "dynamic_sampling: groups with a reward signal", _DYNAMIC),
     Metric("train/explorer/answers_seen", "answers", "outcome_ucb: distinct answers counted so far", _UCB),
+    Metric("train/explorer/guide", "factor", "sage: mean factor of the reference's probability", _SAGE),
     Metric("train/explorer/log_ratio", "nats", "tilt: mean log-ratio of policy to base of a rollout: the KL", _TILT),
     Metric("train/explorer/modes_banked", "answers", "mode_replay: answer classes in the bank", _REPLAY),
     Metric("train/explorer/resets", "resets", "reference_reset: resets so far", _RESET),

@@ -12,6 +12,7 @@ from offleash.train.explorers.advantages.placebo import Placebo
 from offleash.train.explorers.advantages.ucpo import Ucpo
 from offleash.train.explorers.advantages.unlikeliness import Unlikeliness, likeliness_ranks
 from offleash.train.explorers.advantages.w_reinforce import WReinforce
+from offleash.train.explorers.advantages.xdr_grpo import XdrGrpo, xdr_advantages
 
 
 def test_focal_weighs_a_group_by_its_share_of_wrong_rollouts(rollouts) -> None:
@@ -58,6 +59,31 @@ def test_ucpo_moves_credit_to_the_unlikely_and_keeps_the_sum(rollouts) -> None:
     assert shaped[0, 2:].tolist() == [-1.0, -1.0]
     solved = rollouts("1111", logps=logps)
     assert Ucpo(tau=0.2).advantages(solved, torch.full((1, 4), 0.1)).tolist() == [pytest.approx([0.1] * 4)]
+
+
+def test_xdr_grpo_weighs_a_group_by_the_softmax_of_advantage_times_length(rollouts, stand_in_trainer) -> None:
+    explorer = XdrGrpo(tau=0.1)
+    explorer.trainer = stand_in_trainer(max_completion_length=4)
+    batch = rollouts("110x", completion_ids_pg=(((5,), (5, 6), (5, 6, 7, 8), (5,)),))
+    shaped = explorer.advantages(batch, torch.zeros(1, 4))[0]
+    a = torch.tensor([1 / 3, 1 / 3, -2 / 3])
+    w = torch.softmax(a * torch.tensor([1.0, 2.0, 4.0]) / 4 / 0.1, 0)
+    assert torch.allclose(shaped, torch.cat([3 * w * a, torch.zeros(1)]))
+
+
+def test_xdr_grpo_maximizes_utility_plus_entropy_and_is_dr_grpo_at_a_high_temperature() -> None:
+    rewards, lengths = torch.tensor([[1.0, 0.0, 1.0, 0.0]]), torch.tensor([[3, 1, 2, 4]])
+    centered, tau = rewards - 0.5, 0.3
+    utility = (centered * lengths / 4)[0]
+    w = (xdr_advantages(rewards, lengths, 4, tau) / centered / 4)[0]
+
+    def objective(weights: torch.Tensor) -> float:
+        return float((weights * utility).sum() - tau * (weights * weights.log()).sum())
+
+    others = torch.distributions.Dirichlet(torch.ones(4)).sample((500,))
+    assert all(objective(other) < objective(w) for other in others)
+    assert torch.allclose(xdr_advantages(rewards, lengths, 4, 1e6), centered, atol=1e-5)
+    assert torch.allclose(xdr_advantages(rewards, torch.tensor([[3, 1, 0, 4]]), 4, 1e6)[0, 2], torch.tensor(0.0))
 
 
 def test_the_placebo_is_the_same_for_equal_answers_and_centred(rollouts, placebo) -> None:

@@ -236,6 +236,8 @@ def test_what_is_done_to_token_advantages_is_logged_under_a_key_of_its_own(make_
         ("rehearsal", {"eta": 0.0}),
         ("mode_replay", {"cap": 0}),
         ("tilt", {"tau": 0.0}),
+        ("xdr_grpo", {"tau": 0.0}),
+        ("sage", {"ratio": 0.0}),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(name, arguments):

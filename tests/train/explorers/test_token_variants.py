@@ -9,6 +9,7 @@ import torch
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.loss.covariance import ClipCov, KlCov, token_covariance
 from offleash.train.explorers.loss.entropy_advantage import EntropyAdvantage
+from offleash.train.explorers.loss.sage import Sage, branch_guide, k3_change
 
 
 @pytest.fixture
@@ -129,3 +130,44 @@ def payers(explorer: KlCov, batch) -> list[bool]:
 def test_kl_cov_refuses_to_do_nothing(trainer) -> None:
     with pytest.raises(ConfigError, match=r"kl_cov .*steps_per_generation"):
         KlCov().attach(trainer(steps_per_generation=1))
+
+
+def test_sages_guide_grows_with_the_entropy_above_a_threshold_and_is_bounded() -> None:
+    guide = branch_guide(torch.tensor([0.0, 1.2, 2.2, 9.0]), 0.3, 1.2, 0.6, 1.4)
+    assert guide.tolist() == pytest.approx([1.0, 1.0, 1.3, 1.4])
+
+
+def test_sage_turns_trls_kl_into_that_to_the_raised_reference() -> None:
+    lp, lr, w = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -0.5]), torch.tensor([1.3, 0.8])
+
+    def k3(lr: torch.Tensor) -> torch.Tensor:
+        return (lr - lp).exp() - (lr - lp) - 1
+
+    assert torch.allclose(k3(lr) + k3_change(lp, lr, w), k3(lr + w.log()))
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_the_gradient_of_sages_whole_kl_term_is_that_of_the_raised_reference(corrected, tokens, stand_in_trainer):
+    """With TRL's correction, the log-ratio to w pi_ref; without, 1 - w pi_ref / pi. Masked tokens have none."""
+    explorer = Sage(ratio=0.5, threshold=0.0, high=2.0)
+    settings = {"beta": 0.2, "use_bias_correction_kl": corrected, "importance_sampling_level": "token"}
+    explorer.attach(stand_in_trainer(settings))
+    batch = tokens([[0.0] * 3], [[-1.0, -2.0, -3.0]], entropies=[[0.4, 1.0, 0.0]], mask=[[1.0, 1.0, 0.0]])
+    batch.base_logps_bt = torch.tensor([[-1.5, -0.5, -1.0]])
+    lp, lr = batch.logps_bt, batch.base_logps_bt
+    k3_bt = (lr - lp).exp() - (lr - lp) - 1
+    ratio_bt = (lp - lp.detach()).exp() if corrected else 1.0
+    (0.2 * batch.token_mean(k3_bt * ratio_bt) + explorer.extra_loss(batch, None)).backward()
+    w = torch.tensor([[1.2, 1.5, 1.0]])
+    raised = lr + w.log()
+    coefficient = lp.detach() - raised if corrected else 1 - (raised - lp.detach()).exp()
+    assert torch.allclose(batch.logps_bt.grad[0, :2], 0.2 * coefficient[0, :2] / 2)
+    assert batch.logps_bt.grad[0, 2] == 0
+    assert explorer.metrics() == {"guide": pytest.approx(1.35)}
+
+
+def test_sage_refuses_a_run_without_a_fixed_reference(tokens, stand_in_trainer) -> None:
+    with pytest.raises(ConfigError, match="set beta above 0"):
+        Sage().attach(stand_in_trainer({"beta": 0.0}))
+    with pytest.raises(ConfigError, match="cannot be combined"):
+        Sage().extra_loss(tokens([[0.0]], [[0.0]]), None)

@@ -113,7 +113,7 @@ def test_token_mean_averages_as_trl_does_for_every_loss_type(loss_type: str, tra
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {"pass_at_k": {"k": 2}, "pkpo": {"k": 2}, "reference_reset": {"every": 2}}
-WITHOUT = ("anchor", "rehearsal", "mode_replay", "seeding", "kl_cov", "clip_cov")  # they leave advantages alone
+WITHOUT = ("anchor", "rehearsal", "mode_replay", "seeding", "kl_cov", "clip_cov", "sage")  # they leave advantages alone
 ADVANTAGE_VARIANTS = [name for name in EXPLORERS if name not in WITHOUT and not find_explorer(name).splits_solved]
 
 
@@ -124,8 +124,13 @@ def test_no_bonus_tells_the_rollouts_of_an_all_right_group_apart(
     from offleash.train.trainer import ExploringTrainer
 
     explorer = find_explorer(name)(**ARGUMENTS.get(name, {}))
-    explorer.trainer = stand_in_trainer({"seed": 0})
-    batch = rollouts("1111", "11x1", answers=[["7", "7", "8", "9"]] * 2, logps=[[-1.0, -2.0, -0.1, -5.0]] * 2)
+    explorer.trainer = stand_in_trainer({"seed": 0}, max_completion_length=8)
+    batch = rollouts(
+        *("1111", "11x1"),
+        answers=[["7", "7", "8", "9"]] * 2,
+        logps=[[-1.0, -2.0, -0.1, -5.0]] * 2,
+        completion_ids_pg=(((1,), (1, 2), (1, 2, 3), (4,)),) * 2,
+    )
     trainer = ExploringTrainer.__new__(ExploringTrainer)
     trainer.explorers, trainer.scale_rewards, trainer._metrics = [explorer], "group", _Metrics()
     shaped = trainer._advantages(batch, torch.zeros(2, 4))
