@@ -5,7 +5,8 @@ One forward pass of the transformer; its hidden states become logits a few hundr
 mean over a sequence's tokens first, over sequences next. The temperature that divides the logits is explicit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,23 +55,30 @@ def score(
     size = len(completions)
     tokens_s = np.array([len(completion) for completion in completions], dtype=np.int64)
     logprob_s, entropy_s = np.zeros(size), np.full(size, np.nan)
+    with evaluating(model):
+        if size:
+            check_head(model, [*prompts[0], *completions[0]])
+        for batch in _batches(prompts, completions, batch_tokens):
+            logps, entropies = _score_batch(
+                model, [prompts[i] for i in batch], [completions[i] for i in batch], temperature
+            )
+            ends = np.cumsum(tokens_s[batch])
+            for i, start, end in zip(batch, ends - tokens_s[batch], ends, strict=True):
+                logprob_s[i] = logps[start:end].sum()
+                entropy_s[i] = entropies[start:end].mean() if end > start else np.nan
+    return Scores(logprob_s, entropy_s, tokens_s)
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Inside the block: no gradients, no dropout. Afterwards the model is in the mode it was in."""
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            if size:
-                _check_head(model, [*prompts[0], *completions[0]])
-            for batch in _batches(prompts, completions, batch_tokens):
-                logps, entropies = _score_batch(
-                    model, [prompts[i] for i in batch], [completions[i] for i in batch], temperature
-                )
-                ends = np.cumsum(tokens_s[batch])
-                for i, start, end in zip(batch, ends - tokens_s[batch], ends, strict=True):
-                    logprob_s[i] = logps[start:end].sum()
-                    entropy_s[i] = entropies[start:end].mean() if end > start else np.nan
+            yield
     finally:
         model.train(was_training)
-    return Scores(logprob_s, entropy_s, tokens_s)
 
 
 def score_checked(
@@ -137,7 +145,7 @@ def _score_batch(
     for i in range(0, len(target_t), chunk):
         part = slice(i, min(i + chunk, len(target_t)))
         rows_here = part.stop - part.start
-        _logits(model, hidden_t[part], out=logits[:rows_here]).div_(temperature)
+        head_logits(model, hidden_t[part], out=logits[:rows_here]).div_(temperature)
         logps[part], entropies[part] = _token_scores(logits[:rows_here], target_t[part], work[:rows_here])
     return logps.numpy(), entropies.numpy()
 
@@ -154,7 +162,8 @@ def _token_scores(
     return logp, entropy
 
 
-def _logits(model: Any, hidden_t: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+def head_logits(model: Any, hidden_t: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """The output layer, written to `out` in its dtype."""
     head = model.get_output_embeddings()
     if type(head) is torch.nn.Linear and head.bias is None and head.weight.dtype == out.dtype:
         torch.mm(hidden_t, head.weight.t(), out=out)
@@ -164,12 +173,12 @@ def _logits(model: Any, hidden_t: torch.Tensor, out: torch.Tensor) -> torch.Tens
     return out if cap is None else out.div_(cap).tanh_().mul_(cap)
 
 
-def _check_head(model: Any, ids: Sequence[int]) -> None:
+def check_head(model: Any, ids: Sequence[int]) -> None:
     """Compare one position: a model may transform its logits after the output layer (scaling, ...)."""
     input_ids = torch.tensor([list(ids)], device=model.get_input_embeddings().weight.device)
     theirs = model(input_ids=input_ids, use_cache=False, logits_to_keep=1).logits[0, -1].float()
     hidden = model.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state
-    ours = _logits(model, hidden[:, -1], out=torch.empty(1, len(theirs), device=theirs.device))[0]
+    ours = head_logits(model, hidden[:, -1], out=torch.empty(1, len(theirs), device=theirs.device))[0]
     if not torch.allclose(ours, theirs, rtol=1e-2, atol=1e-2):
         raise ConfigError(
             f"{type(model).__name__} transforms its logits in a way that the chunked scorer does not support "

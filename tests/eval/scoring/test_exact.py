@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from offleash.eval.scoring.exact import exact_units
+from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.problem import Problem
+from offleash.eval.scoring.exact import ExactUnits, exact_units
+from offleash.eval.scoring.teacher_forcing import score
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k
 from offleash.eval.stats.posterior import posterior_dynamics
@@ -87,10 +90,70 @@ def test_a_solution_is_as_probable_as_its_spellings_together(exact, lab_model, t
     solutions = Countdown(split="probe", n=24, strict=True)
     whole = exact_units(*lab_model, solutions, task.problems[:8], max_new_tokens=LENGTH)
     text_of = dict(zip(zip(exact.unit_problem, exact.unit_answer, strict=True), exact.probability_u, strict=True))
-    for p, answer, probability in zip(*whole, strict=True):
+    for p, answer, probability in zip(*whole[:3], strict=True):
         parts = [text_of[p, text] for text in solutions.spellings(task.problems[p], answer)]
         assert probability == pytest.approx(sum(parts), rel=1e-5)
     assert max(len(task.correct_answers(one)) for one in task.problems[:8]) > 4
+
+
+def test_a_units_probability_is_the_sum_over_its_texts_each_scored_on_its_own(lab_model, task):
+    model, tokenizer = lab_model
+    exact = exact_units(model, tokenizer, task, task.problems[:3])
+    prompts = tokenizer([problem.prompt for problem in task.problems])["input_ids"]
+    ids = [
+        [*row, tokenizer.eos_token_id] for row in tokenizer(list(exact.texts), add_special_tokens=False)["input_ids"]
+    ]
+    alone = score(model, [prompts[exact.unit_problem[u]] for u in exact.text_unit], ids)
+    np.testing.assert_allclose(exact.logprob_t / exact.tokens_t, alone.logprob_s / alone.tokens_s, atol=1e-5)
+    summed = np.bincount(exact.text_unit, np.exp(alone.logprob_s), minlength=len(exact.unit_answer))
+    np.testing.assert_allclose(exact.probability_u, summed, rtol=1e-4)
+    assert exact.token_id_i.tolist() == [token for row in ids for token in row]
+    starts = np.cumsum(exact.tokens_t) - exact.tokens_t
+    np.testing.assert_allclose(np.add.reduceat(exact.token_logprob_i, starts), exact.logprob_t)
+
+
+def test_a_file_holds_all_of_it(exact, tmp_path):
+    exact.save(tmp_path / "step-000000.npz")
+    read = ExactUnits.load(tmp_path / "step-000000.npz")
+    for name, value in exact._asdict().items():
+        np.testing.assert_array_equal(getattr(read, name), value)
+        assert type(getattr(read, name)) is type(value), name
+
+
+def test_a_file_that_holds_something_else_is_one_line(tmp_path):
+    np.savez(tmp_path / "other.npz", probability_u=np.zeros(3))
+    (tmp_path / "torn.npz").write_bytes(b"PK")
+    for name in ("other", "torn", "absent"):
+        with pytest.raises(PoolError, match=f"{name}.npz"):
+            ExactUnits.load(tmp_path / f"{name}.npz")
+
+
+class Listed:
+    """A task of one problem with the given texts as answers."""
+
+    def __init__(self, *texts):
+        self.texts = texts
+        self.problems = [Problem("p0", "4 6 2=24:", {}), Problem("p1", "4 6 3=24:", {})]
+
+    def correct_answers(self, problem):
+        return self.texts if problem.id == "p0" else ()
+
+    def spellings(self, problem, answer):
+        return (answer,)
+
+
+def test_a_problem_without_answers_counts_and_a_text_that_is_too_long_has_no_probability(lab_model):
+    task = Listed("4*6", "4", "4*6/2*2")
+    units = exact_units(*lab_model, task, task.problems, max_new_tokens=4)
+    assert units.texts == ("4*6", "4")
+    assert units.probability_u[2] == 0
+    assert units.pass_at_1() == pytest.approx(units.probability_u.sum() / 2)
+
+
+def test_two_texts_of_the_same_tokens_are_an_error_not_counted_twice(lab_model):
+    task = Listed("4*6", "4*6")
+    with pytest.raises(ConfigError, match="same tokens"):
+        exact_units(*lab_model, task, task.problems)
 
 
 def test_sampled_hits_agree_with_the_exact_probability_within_binomial_error(exact, sampled):
