@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "what a policy lost and gained relative to its base: tables, files, HTML",
     ),
     "variants": ("offleash.train.commands.variants", "compare exploration variants with plain GRPO and controls"),
+    "soup": ("offleash.eval.commands.soup", "interpolate the weights of a policy and its base, without training"),
     "pairs": ("offleash.eval.commands.pairs", "the paper's model pairs: list them, print the commands to measure one"),
     "check": ("offleash.train.commands.check", "check a training recipe: data, model, memory, hours, cost"),
     "metrics": ("offleash.train.commands.metrics", "list every logged metric: tag, unit, meaning, function"),
