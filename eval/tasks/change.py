@@ -103,16 +103,17 @@ class Change:
             raise ConfigError(f"{self.name}: there are no {values} different values from 2 to {max_value}")
         self.split = split
 
-        def propose(rng: np.random.Generator) -> tuple[str, Problem] | None:
+        def propose(rng: np.random.Generator) -> tuple[str, tuple[Coins, int]]:
             coins = tuple(sorted(int(v) + 2 for v in rng.choice(max_value - 1, values, replace=False)))
             total = sum(int(coin) for coin in rng.choice(coins, int(rng.integers(1, max_coins + 1))))
-            if len(_solutions(coins, total, max_coins)) < min_answers:
-                return None
-            problem = _problem(coins, total, max_coins)
-            return str(problem.prompt), problem
+            return f"{_answer(coins)} = {total}:", (coins, total)
+
+        def keep(drawn: tuple[Coins, int]) -> bool:
+            return len(_solutions(*drawn, max_coins)) >= min_answers
 
         limits = f"{values} values up to {max_value} and {min_answers} or more answers of up to {max_coins} coins"
-        self.problems: list[Problem] = take(self.name, split, n, draw(split, seed, propose), limits)
+        drawn = take(self.name, split, n, draw(split, seed, propose, keep), limits)
+        self.problems: list[Problem] = [_problem(*one, max_coins) for one in drawn]
 
     def verify(
         self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
@@ -154,4 +155,4 @@ def _judge(problem: Problem, completion: str, truncated: bool) -> Verdict:
     meta = problem.meta
     allowed = set(coins) <= set(meta["values"]) and len(coins) <= meta["max_coins"]
     correct = agrees and allowed and totals[-1] == meta["total"]
-    return Verdict(answer if agrees else f"{answer} by {chain}", correct, "ok", "chain")
+    return Verdict(answer if agrees else f"{answer} by {chain}", correct, "ok", "chain", spelling=chain)

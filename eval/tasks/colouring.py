@@ -6,7 +6,7 @@ is an answer only if it is exactly one colour letter for every node: nothing bef
 one text, and its probability under a model is that text's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 
@@ -85,17 +85,17 @@ class Colouring:
         self.split = split
         pairs = list(combinations(range(nodes), 2))
 
-        def propose(rng: np.random.Generator) -> tuple[str, tuple[Edge, ...]] | None:
+        def propose(rng: np.random.Generator) -> tuple[str, tuple[Edge, ...]]:
             count = int(rng.integers(fewest, most + 1))
             edges = tuple(pairs[i] for i in sorted(rng.choice(len(pairs), count, replace=False).tolist()))
-            usable = _is_connected(nodes, edges) and _colourings(nodes, colours, edges)
-            return (_listed(edges), edges) if usable else None
+            return _listed(edges), edges
+
+        def keep(edges: tuple[Edge, ...]) -> bool:
+            return _is_connected(nodes, edges) and bool(_colourings(nodes, colours, edges))
 
         limits = f"{nodes} nodes, {colours} colours and {fewest} to {most} edges"
-        graphs: Iterator[tuple[Edge, ...]] = draw(split, seed, propose)
-        self.problems: list[Problem] = [
-            _problem(nodes, colours, edges) for edges in take(self.name, split, n, graphs, limits)
-        ]
+        graphs = take(self.name, split, n, draw(split, seed, propose, keep), limits)
+        self.problems: list[Problem] = [_problem(nodes, colours, edges) for edges in graphs]
 
     def verify(
         self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None

@@ -6,11 +6,10 @@ parentheses, is its spelling. `arithmetic` defines both and proves the canonical
 has one solution in about five spellings; one of four numbers may have several solutions.
 """
 
-import hashlib
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations, product
 
@@ -19,12 +18,9 @@ import numpy as np
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.tasks.arithmetic import Node, add_up, multiply, parenthesised, parse, solution, spelling
+from offleash.eval.tasks.generated import check_integer, check_split, draw, take
 
-SPLITS = ("train", "validation", "probe")
 MAX_NUMBERS = 5  # six numbers have millions of expressions
-
-_PATIENCE = 20_000  # consecutive draws without a new problem before a split counts as exhausted
-
 
 _OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
@@ -74,13 +70,6 @@ def _solutions(numbers: tuple[int, ...], target: int) -> dict[str, tuple[str, ..
     return {name: tuple(sorted(found[name])) for name in sorted(found)}
 
 
-def _split_of(numbers: tuple[int, ...], target: int) -> str:
-    """The one split a problem can ever be in, whatever the seed: a hash of its sorted numbers and target."""
-    key = ",".join(map(str, numbers)) + f"={target}"
-    bucket = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % 10
-    return {0: "probe", 1: "validation"}.get(bucket, "train")
-
-
 def _problem(numbers: Sequence[int], target: int) -> Problem:
     listed = [int(number) for number in numbers]
     return Problem(
@@ -99,34 +88,6 @@ def _random_value(numbers: Sequence[int], rng: np.random.Generator) -> int:
         right = hand.pop(int(rng.integers(len(hand))))
         hand.append(operators[int(rng.integers(len(operators)))](left, right))
     return hand[0]
-
-
-def _draw(
-    split: str, seed: int, size: int, max_number: int, max_target: int, min_solutions: int, max_solutions: int | None
-) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Distinct problems of a split until no new one is found. A random expression gives the target."""
-    rng = np.random.default_rng(seed)
-    any_number = (min_solutions, max_solutions) == (1, None)  # every problem drawn has one
-    seen: set[tuple[tuple[int, ...], int]] = set()
-    misses = 0
-    while misses < _PATIENCE:
-        misses += 1
-        numbers = tuple(int(number) for number in rng.integers(1, max_number + 1, size=size))
-        target = _random_value(numbers, rng)
-        key = (tuple(sorted(numbers)), target)
-        if not 1 <= target <= max_target or key in seen or _split_of(*key) != split:
-            continue
-        seen.add(key)
-        if any_number or min_solutions <= len(_solutions(*key)) <= (max_solutions or math.inf):
-            misses = 0
-            yield numbers, target
-
-
-def _at_least(name: str, value: int, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"countdown: {name} must be an integer, got {value!r}")
-    if value < low:
-        raise ConfigError(f"countdown: {name} must be at least {low}, got {value}")
 
 
 class Countdown:
@@ -154,27 +115,40 @@ class Countdown:
         max_solutions: int | None = None,
         strict: bool = False,
     ) -> None:
-        if split not in SPLITS:
-            raise ConfigError(f"countdown has no split {split!r}; choose one of {', '.join(SPLITS)}")
-        for name, value, low in (("n", n, 1), ("seed", seed, 0), ("numbers", numbers, 2)):
-            _at_least(name, value, low)
-        for name, value in (("max_number", max_number), ("max_target", max_target), ("min_solutions", min_solutions)):
-            _at_least(name, value, 1)
+        check_split(self.name, split)
+        for name, value, low, high in (
+            ("n", n, 1, None),
+            ("seed", seed, 0, None),
+            ("numbers", numbers, 2, MAX_NUMBERS),
+            ("max_number", max_number, 1, None),
+            ("max_target", max_target, 1, None),
+            ("min_solutions", min_solutions, 1, None),
+        ):
+            check_integer(self.name, name, value, low, high)
         if max_solutions is not None:
-            _at_least("max_solutions", max_solutions, min_solutions)
+            check_integer(self.name, "max_solutions", max_solutions, min_solutions)
         if not isinstance(strict, bool):
             raise ConfigError(f"countdown: strict must be true or false, got {strict!r}")
-        if numbers > MAX_NUMBERS:
-            raise ConfigError(f"countdown: numbers must be at most {MAX_NUMBERS}, got {numbers}: too many to enumerate")
         self.split, self.strict = split, strict
-        draws = _draw(split, seed, numbers, max_number, max_target, min_solutions, max_solutions)
-        self.problems: list[Problem] = [_problem(*drawn) for drawn, _ in zip(draws, range(n), strict=False)]
-        if len(self.problems) < n:
-            solutions = f", {min_solutions} to {max_solutions or 'any number of'} solutions"
-            raise ConfigError(
-                f"countdown: n={n}, but only {len(self.problems)} problems were found in split {split!r} with "
-                f"{numbers} numbers up to {max_number}, targets up to {max_target}{solutions}; lower n or widen them"
-            )
+        any_number = (min_solutions, max_solutions) == (1, None)  # every problem drawn has one
+
+        def propose(rng: np.random.Generator) -> tuple[str, tuple[tuple[int, ...], int]] | None:
+            hand = tuple(int(number) for number in rng.integers(1, max_number + 1, size=numbers))
+            target = _random_value(hand, rng)
+            key = ",".join(map(str, sorted(hand))) + f"={target}"
+            return (key, (hand, target)) if 1 <= target <= max_target else None
+
+        def keep(drawn: tuple[tuple[int, ...], int]) -> bool:
+            solutions = 1 if any_number else len(_solutions(tuple(sorted(drawn[0])), drawn[1]))
+            return min_solutions <= solutions <= (max_solutions or math.inf)
+
+        limits = (
+            f"{numbers} numbers up to {max_number}, targets up to {max_target}, "
+            f"{min_solutions} to {max_solutions or 'any number of'} solutions"
+        )
+        self.problems: list[Problem] = [
+            _problem(*drawn) for drawn in take(self.name, split, n, draw(split, seed, propose, keep), limits)
+        ]
 
     def verify(
         self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None

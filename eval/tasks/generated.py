@@ -20,22 +20,29 @@ def split_of(key: str) -> str:
     return {0: "probe", 1: "validation"}.get(bucket, "train")
 
 
-def draw(split: str, seed: int, propose: Callable[[np.random.Generator], tuple[str, Drawn] | None]) -> Iterator[Drawn]:
+def draw(
+    split: str,
+    seed: int,
+    propose: Callable[[np.random.Generator], tuple[str, Drawn] | None],
+    keep: Callable[[Drawn], bool] = lambda drawn: True,
+) -> Iterator[Drawn]:
     """Distinct problems of a split until no new one is found.
 
-    `propose` draws a problem and gives it with its key, or None where the draw is no problem.
+    `propose` draws a problem and gives it with its key, or None where the draw is no problem. `keep` is asked once
+    about each new problem of the split.
     """
     rng = np.random.default_rng(seed)
     seen: set[str] = set()
     misses = 0
     while misses < _PATIENCE:
+        misses += 1
         proposed = propose(rng)
         if proposed is None or proposed[0] in seen or split_of(proposed[0]) != split:
-            misses += 1
             continue
-        misses = 0
         seen.add(proposed[0])
-        yield proposed[1]
+        if keep(proposed[1]):
+            misses = 0
+            yield proposed[1]
 
 
 def check_split(task: str, split: str) -> None:

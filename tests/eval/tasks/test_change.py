@@ -45,6 +45,7 @@ def test_exactly_the_orders_of_coins_that_verify_calls_correct_are_listed() -> N
         right = {text: v.answer for text, v in zip(texts, verdicts, strict=True) if v.correct}
         listed = {text: answer for answer in task.correct_answers(one) for text in task.spellings(one, answer)}
         assert right == listed
+        assert all(v.spelling == text.split("|")[0] for text, v in zip(texts, verdicts, strict=True))
         assert list(task.correct_answers(one)) == sorted(set(right.values()))
 
 

@@ -8,9 +8,14 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks.change import Change
 from offleash.eval.tasks.colouring import Colouring
+from offleash.eval.tasks.countdown import Countdown
 from offleash.eval.tasks.generated import SPLITS
 
-TASKS: dict[str, Callable[..., Colouring | Change]] = {"colouring": Colouring, "change": Change}
+TASKS: dict[str, Callable[..., Colouring | Change | Countdown]] = {
+    "colouring": Colouring,
+    "change": Change,
+    "countdown": Countdown,
+}
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -38,6 +43,7 @@ PINNED = {
         "colouring-3-ab-ac-ae-af-be-bf-cf-de",
     ],
     "change": ["change-2-3-10-13-35", "change-2-4-13-15-49", "change-2-11-12-14-30"],
+    "countdown": ["countdown-11-1-1-10", "countdown-11-13-18-185", "countdown-2-3-10-23"],
 }
 
 
