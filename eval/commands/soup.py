@@ -54,7 +54,9 @@ def main(argv: list[str]) -> int:
                 save(model, pair.tokenizer, folder)
                 say(f"saved {folder}")
             if base is not None:
-                points.append(exact_point(alpha, base, probabilities(model)))
+                points.append(
+                    exact_point(alpha, base.unit_problem, base.probability_u, probabilities(model).probability_u)
+                )
     if points:
         path = options.out / f"{options.layers}.json"
         write_atomic(path, json.dumps(_record(options, points), indent=1).encode())

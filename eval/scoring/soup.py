@@ -17,13 +17,13 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from offleash.eval.engines.model import resolve_model
 from offleash.eval.errors import ConfigError
-from offleash.eval.scoring.exact import ExactUnits
 from offleash.eval.scoring.teacher_forcing import load_model
-from offleash.eval.stats.exact_support import EPSILONS, exact_dynamics
+from offleash.eval.stats.exact_support import EPSILONS, exact_support
 from offleash.eval.stats.leash.tilt import leash_line
 
 
@@ -98,12 +98,13 @@ def interpolated(pair: Pair, alpha: float, layers: str = "all") -> Iterator[Any]
                 values.copy_(own[name])
 
 
-def exact_point(alpha: float, base: ExactUnits, here: ExactUnits) -> Point:
+def exact_point(alpha: float, problem_u: np.ndarray, base_u: np.ndarray, here_u: np.ndarray) -> Point:
     """From the true probabilities of the same units under the base and under an interpolated model."""
-    line = leash_line(base.probability_u, base.unit_problem, here.pass_at_1()).support
-    nscr = {eps: exact_dynamics(base.probability_u, here.probability_u, eps).nscr for eps in EPSILONS}
+    here = exact_support(base_u, here_u, problem_u, ks=(1,))
+    line = leash_line(base_u, problem_u, here.pass_at_k[1], ks=(1,)).support
+    nscr = {eps: here.units[eps].nscr for eps in EPSILONS}
     leash_nscr = {eps: math.nan if line is None else line.units[eps].nscr for eps in EPSILONS}
-    return Point(alpha, here.pass_at_1(), nscr, leash_nscr)
+    return Point(alpha, here.pass_at_k[1], nscr, leash_nscr)
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:

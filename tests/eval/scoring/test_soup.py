@@ -11,7 +11,6 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.scoring.exact import ExactUnits
 from offleash.eval.scoring.soup import chosen_names, exact_point, load_pair
 from offleash.eval.stats.exact_support import EPSILONS
 from offleash.train.cli import main
@@ -93,8 +92,8 @@ def test_the_point_of_a_model_that_is_the_reweighting_has_its_nscr() -> None:
     """One problem: q w / (1 - P + w P) at w = 4."""
     base_u = np.array([0.3, 0.004, 0.0005])
     here_u = base_u * 4 / (1 - base_u.sum() + 4 * base_u.sum())
-    units = [ExactUnits(np.zeros(3, dtype=np.int64), ("a", "b", "c"), values) for values in (base_u, here_u)]
-    point = exact_point(0.3, *units)
+    point = exact_point(0.3, np.zeros(3, dtype=np.int64), base_u, here_u)
+    assert point.pass_at_1 == pytest.approx(here_u.sum())
     assert point.nscr == pytest.approx(point.leash_nscr)
     assert point.nscr[0.01] == pytest.approx(0.5 if here_u[1] >= 0.01 else 0.0)
 
