@@ -56,6 +56,12 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
         ("answer entropy (nats)", tags.ANSWER_ENTROPY.tag),
         ("token entropy (nats)", record["token_entropy"]),
     ]
+    if tags.EXACT_PASS_AT_1.tag in history[last]:
+        rows += [
+            ("exact pass@1", tags.EXACT_PASS_AT_1.tag),
+            ("exact NSCR(1e-3)", tags.at_floor(tags.EXACT_NSCR, 1e-3).tag),
+            ("  KL-optimal reweighting at this pass@1", tags.at_floor(tags.LEASH_NSCR, 1e-3).tag),
+        ]
     lines = ["", f"{'':46}{'base':>7}{f'step {first}':>10}{f'step {last}':>10}"]
     for title, tag in rows:
         cells = [three_digits(metrics.get(tag)) for metrics in (base, history[first], history[last])]

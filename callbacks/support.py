@@ -15,6 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks import tags
 from offleash.callbacks.contamination import check_dataset_contamination
+from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
 from offleash.callbacks.metrics import count_whole, pass_curve, sample_metrics, sampled, support_metrics
 from offleash.callbacks.observer import run_observer
@@ -63,6 +64,9 @@ class SupportCallback(TrainerCallback):
         importance: also estimate support above 1/1000 by importance weights. Each measurement then scores the distinct
             correct completions of base and policy under both models: cheap for short completions. For long ones it
             costs as much as several steps, and the estimate is withheld most of the time.
+        exact: also compute the probability of every correct answer, where the task can list them with all their texts
+            (countdown with `strict`, colouring, change): exact NSCR at every floor, beside the KL-optimal reweighting
+            of the base at the same pass@1. Each measured step leaves `exact/step-*.npz` in the run's folder.
 
     Example:
         >>> from importlib.resources import files
@@ -107,6 +111,7 @@ class SupportCallback(TrainerCallback):
         base_pools: str | Path | None = None,
         kl_to_base: bool = True,
         importance: bool = False,
+        exact: bool = False,
     ) -> None:
         if min(k, every, score_k, batch_size) < 1:
             raise ConfigError("k, every, score_k and batch_size of SupportCallback must be at least 1")
@@ -126,6 +131,7 @@ class SupportCallback(TrainerCallback):
             kl_to_base=kl_to_base and self.sampling.untruncated and self.sampling.temperature == trainer.temperature,
         )
         self.importance = ImportanceWeights(self.policy_pool.sampler) if importance else None
+        self.exact = ExactProbabilities(self.policy_pool.sampler, task, self.folder) if exact else None
         self.ranks = Ranks(trainer.accelerator)
         self.observer = run_observer(trainer)
         self.entropy_tag = tags.token_entropy(trainer.temperature).tag
@@ -145,6 +151,8 @@ class SupportCallback(TrainerCallback):
     ) -> None:
         step = state.global_step
         self.history = self.ranks.from_main(lambda: self._remembered(step))
+        if self.exact is not None:
+            self.exact.begin(step)
         self.observer.attempt("has no layout for TensorBoard", step, self._lay_out)
         # Before the first step nothing is lost yet: what is wrong with the settings or the pools is an error here.
         if step == 0:
@@ -154,7 +162,7 @@ class SupportCallback(TrainerCallback):
 
     def _lay_out(self) -> None:
         if (writer := self.observer.trackers.tensorboard) is not None:
-            writer.add_custom_scalars(custom_layout(self.trainer.temperature, self.top_k))
+            writer.add_custom_scalars(custom_layout(self.trainer.temperature, self.top_k, self.exact is not None))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         last = state.global_step >= state.max_steps or control.should_training_stop
@@ -194,6 +202,8 @@ class SupportCallback(TrainerCallback):
         metrics = self.ranks.from_main(lambda: self._metrics(counted))
         if self.importance is not None:
             metrics |= self.importance.measure(self.base_pool, pool, self.base_hits)
+        if self.exact is not None:
+            metrics |= self.exact.measure(step)
         seconds = time.perf_counter() - start
         total = seconds + sum(m[tags.SECONDS.tag] for s, m in self.history.items() if s < step)
         metrics |= self.ranks.share({tags.SECONDS.tag: seconds, tags.SECONDS_TOTAL.tag: total})

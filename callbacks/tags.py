@@ -162,6 +162,24 @@ LOST_AND_GAINED = Metric(
     "support/lost_and_gained", "text", "table of units lost and gained", "callbacks.trackers.lost_and_gained_table"
 )
 
+_EXACT = "callbacks.exact.exact_metrics"
+_LINE = "of the KL-optimal reweighting of the base at this pass@1"
+EXACT_PASS_AT_1 = Metric("exact/pass_at_1", "probability", "pass@1 by enumeration of all correct answers", _EXACT)
+EXACT_NSCR = Metric(
+    "exact/nscr_{eps}",
+    "ratio",
+    "(gained - lost) / union of units of probability eps or more, by enumeration; eps = 1e-1, ..., 1e-6",
+    "eval.stats.exact_support.exact_dynamics",
+)
+EXACT_ENTROPY = Metric(
+    "exact/entropy",
+    "nats",
+    "entropy of the answer given that it is correct, by enumeration; mean over problems",
+    "eval.stats.exact_support.conditional_entropy",
+)
+LEASH_NSCR = Metric("exact/leash/nscr_{eps}", "ratio", f"NSCR {_LINE}", "eval.stats.leash.tilt.leash_line")
+LEASH_ENTROPY = Metric("exact/leash/entropy", "nats", f"entropy {_LINE}", "eval.stats.leash.tilt.leash_line")
+
 PASS_AT_K = Metric(
     "pass_at_k/{k}",
     "probability",
@@ -264,12 +282,15 @@ SAMPLED = (
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED, KL_TO_BASE),
 )
 """What one pool gives besides pass@k and token entropy."""
+EXACT = (EXACT_PASS_AT_1, EXACT_NSCR, EXACT_ENTROPY, LEASH_NSCR, LEASH_ENTROPY)
+"""What `SupportCallback(exact=True)` adds."""
 MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
 """About a measurement itself."""
 ONCE = (DETECTION_LIMIT, SAMPLES)
 """Constants of a run: logged at the first measured step only."""
 METRICS: tuple[Metric, ...] = (
     *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, *IMPORTANCE, LOST_AND_GAINED),
+    *EXACT,
     *(PASS_AT_K, PASS_AT_K_FIGURE, COVER_AT_TAU),
     *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, TOKEN_ENTROPY),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED),
@@ -281,6 +302,11 @@ METRICS: tuple[Metric, ...] = (
 def pass_at(k: int) -> Metric:
     """`pass_at_k/8` for k = 8."""
     return PASS_AT_K.fill(k=str(k))
+
+
+def at_floor(metric: Metric, eps: float) -> Metric:
+    """`exact/nscr_1e-3` for EXACT_NSCR and a power of ten."""
+    return metric.fill(eps=f"{eps:.0e}".replace("e-0", "e-"))
 
 
 def cover_at(tau: float) -> Metric:

@@ -12,7 +12,17 @@ from transformers.integrations import TensorBoardCallback, TrackioCallback, Wand
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import log_to_trackio, log_to_wandb
-from offleash.callbacks.tags import ANSWER_ENTROPY, PROBLEM, UNIT, Metric, pass_at, token_entropy
+from offleash.callbacks.tags import (
+    ANSWER_ENTROPY,
+    EXACT_NSCR,
+    LEASH_NSCR,
+    PROBLEM,
+    UNIT,
+    Metric,
+    at_floor,
+    pass_at,
+    token_entropy,
+)
 from offleash.eval.comparison.changes import Change
 from offleash.eval.report.figure_style import LINES, styled
 from offleash.eval.report.sanitize import markdown_text, one_line
@@ -55,8 +65,8 @@ def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
     return {tag: value for tag, value in metrics.items() if math.isfinite(value)}
 
 
-def custom_layout(temperature: float, k: int) -> dict[str, dict[str, list[Any]]]:
-    """The custom-scalars page: pass@1 and NSCR on top, both entropies on one chart below."""
+def custom_layout(temperature: float, k: int, exact: bool = False) -> dict[str, dict[str, list[Any]]]:
+    """The custom-scalars page: pass@1 and NSCR on top, both entropies on one chart below; `exact`: by enumeration."""
 
     def lines(*tags: str) -> list[Any]:
         return ["Multiline", [f"^{tag}$" for tag in tags]]
@@ -64,7 +74,14 @@ def custom_layout(temperature: float, k: int) -> dict[str, dict[str, list[Any]]]
     def both(metric: Metric) -> tuple[str, str]:
         return metric.tag, metric.base
 
+    by_enumeration = {
+        f"NSCR({eps:g}), policy and KL-optimal reweighting of the base at this pass@1": lines(
+            at_floor(EXACT_NSCR, eps).tag, at_floor(LEASH_NSCR, eps).tag
+        )
+        for eps in (1e-2, 1e-3, 1e-4)
+    }
     return {
+        **({"Exact": by_enumeration} if exact else {}),
         "The leash": {
             "pass@1, policy and base": lines(*both(pass_at(1))),
             "NSCR, units and problems": lines(UNIT.nscr.tag, PROBLEM.nscr.tag),

@@ -247,6 +247,7 @@ def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, 
         max_new_tokens=run.monitor_max_new_tokens,
         base_pools=run.monitor_base_pools,
         importance=run.monitor_importance,
+        exact=run.monitor_exact,
     )
     trainer.add_callback(monitor)
     if run.guards:

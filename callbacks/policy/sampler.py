@@ -116,16 +116,16 @@ class TrainerSampler:
                 trainer.model.eval()
                 try:
                     drawn = partial(self._generate, round_, from_base)
-                    local = self.ranks.on_all(drawn, waits=self._is_sharded or trainer.use_vllm)
+                    local = self.ranks.on_all(drawn, waits=self.is_sharded or trainer.use_vllm)
                     if round_.scored:
-                        self.ranks.on_all(partial(self._score, local, from_base), waits=self._is_sharded)
+                        self.ranks.on_all(partial(self._score, local, from_base), waits=self.is_sharded)
                 finally:
                     trainer.model.train(was_training)
             draws = [draw for draw, _ in gather_object(local)]
             yield draws[: sum(block.size for block in round_.blocks)]
 
     @property
-    def _is_sharded(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether ranks may wait for each other's weights in a forward pass."""
         return bool(self.trainer.is_deepspeed_enabled or self.trainer.is_fsdp_enabled)
 

@@ -27,6 +27,20 @@ class Enumerable(Protocol):
     def spellings(self, problem: Problem, answer: str) -> tuple[str, ...]: ...
 
 
+def check_enumerable(task: Any) -> Any:
+    """The task, if all texts of all its correct answers can be listed; raises ConfigError if not."""
+    if not callable(getattr(task, "spellings", None)) or not callable(getattr(task, "correct_answers", None)):
+        raise ConfigError(
+            f"exact probabilities need a task that lists every text of every correct answer; {task.name} does not: "
+            "use countdown, colouring or change, or leave exact out"
+        )
+    if not getattr(task, "strict", True):
+        raise ConfigError(
+            f"exact probabilities need {task.name} with strict: true, so that its texts can all be listed"
+        )
+    return task
+
+
 class ExactUnits(NamedTuple):
     """Units in the order of a pool's `Hits`: by problem, then in the order in which the task lists its answers.
 

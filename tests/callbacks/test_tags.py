@@ -10,6 +10,7 @@ import pytest
 from offleash.callbacks import RolloutCallback, SupportCallback, tags
 from offleash.callbacks.tags import METRICS, Metric, pass_at, token_entropy
 from offleash.eval.stats.cover import TAUS
+from offleash.eval.stats.exact_support import EPSILONS
 from offleash.eval.stats.support import STABLE_HITS
 from offleash.eval.tasks import load_task
 from offleash.train.explorers import EXPLORERS, load_explorers
@@ -52,6 +53,7 @@ def test_patterns_are_filled_in_one_way() -> None:
     assert pass_at(1_048_576)[::4] == ("pass_at_k/1048576", "pass_at_k/base/1048576")
     assert token_entropy(1.0)[::4] == ("entropy/token_T1", "entropy/base/token_T1")
     assert token_entropy(0.7).tag == "entropy/token_T0.7"
+    assert tags.at_floor(tags.LEASH_NSCR, 1e-6).tag == "exact/leash/nscr_1e-6"
     assert tags.cover_at(0.8)[::4] == ("cover_at_tau/0.8", "cover_at_tau/base/0.8")
     assert training.OWN.fill(name="mine").key == "explorer/mine"
     assert STABLE_HITS == 5  # the tags say so
@@ -83,8 +85,8 @@ def test_every_explorer_logs_what_the_table_says() -> None:
 def test_a_run_writes_the_tags_of_the_table_and_no_others(make_trainer, read_tags, tmp_path) -> None:
     trainer = make_trainer(max_steps=3, learning_rate=1e-5)
     task = load_task("countdown", split="train", n=64)
-    probe = load_task("countdown", split="probe", n=12)
-    trainer.add_callback(SupportCallback(trainer, probe, k=33, every=1, importance=True))
+    probe = load_task("countdown", split="probe", n=12, strict=True)
+    trainer.add_callback(SupportCallback(trainer, probe, k=33, every=1, importance=True, exact=True))
     trainer.add_callback(RolloutCallback(trainer, task))
     trainer.train()
     steps = read_tags(tmp_path / "run" / "tensorboard")
@@ -102,6 +104,8 @@ def _a_run_can_write(*ks: int) -> set[str]:
     """Without vLLM; base and policy alike."""
     absent = {tags.SERVED_DIFFERENCE}
     patterns = {tags.PASS_AT_K: [pass_at(k) for k in ks], tags.TOKEN_ENTROPY: [token_entropy(1.0)]}
+    for metric in (tags.EXACT_NSCR, tags.LEASH_NSCR):
+        patterns[metric] = [tags.at_floor(metric, eps) for eps in EPSILONS]
     patterns[tags.COVER_AT_TAU] = [tags.cover_at(tau) for tau in TAUS]
     metrics = [m for metric in METRICS if metric not in absent for m in patterns.get(metric, [metric])]
     return {tag for metric in metrics for tag in (metric.tag, metric.base) if tag}

@@ -6,8 +6,12 @@ import shutil
 import pytest
 
 from offleash.eval.pool.pool import Pool
+from offleash.eval.scoring.exact import ExactUnits
 
-SETTINGS = {"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3, "lr_scheduler_type": "constant"}
+SETTINGS = {
+    **{"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3, "lr_scheduler_type": "constant"},
+    "probe_args": '{"split": "probe", "n": 9, "strict": true}',
+}
 
 
 def samples(pool):
@@ -19,7 +23,7 @@ def runs(tmp_path_factory, launch):
     folder = tmp_path_factory.mktemp("ranks")
     made = {}
     for name, processes, extra in (
-        ("gloo", "cpu_two_processes", {}),
+        ("gloo", "cpu_two_processes", {"monitor_exact": "true"}),
         ("unwatched", "cpu_two_processes", {"monitor_every": 0}),
         ("zero3", "cpu_zero3", {}),
     ):
@@ -32,6 +36,15 @@ def runs(tmp_path_factory, launch):
 def test_on_two_ranks_the_monitor_does_not_change_training(runs, logged, trajectory):
     folder, _ = runs
     assert trajectory(logged(folder / "gloo", 3)) == trajectory(logged(folder / "unwatched", 3))
+
+
+def test_on_two_ranks_exact_probabilities_agree_with_the_samples(runs):
+    folder, _ = runs
+    for step in (0, 2, 3):
+        units = ExactUnits.load(folder / "gloo" / "exact" / f"step-{step:06d}.npz")
+        hits = Pool.open(folder / "gloo" / "pools" / f"step-{step:06d}").hits()
+        p = units.problem_probabilities()
+        assert abs(hits.correct_p.sum() - (hits.n_p * p).sum()) < 4 * (hits.n_p * p * (1 - p)).sum() ** 0.5
 
 
 def test_zero3_and_gloo_train_and_measure_the_same(runs, logged, trajectory):

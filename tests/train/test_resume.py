@@ -4,12 +4,15 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from offleash.eval.pool.pool import Pool
+from offleash.eval.scoring.exact import ExactUnits
 from offleash.train.run_folder.checkpoints import last_complete_checkpoint
 
 STEPS = 7
+EXACT = {"max_steps": STEPS, "monitor_exact": "true", "probe_args": '{"split": "probe", "n": 9, "strict": true}'}
 
 
 def samples(pool: Path) -> list[dict]:
@@ -23,7 +26,7 @@ def steady(metrics: dict[str, float]) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, launch):
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    done = launch(folder, "one_process", max_steps=STEPS)
+    done = launch(folder, "one_process", **EXACT)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
@@ -33,14 +36,17 @@ def test_a_killed_run_continues_on_the_same_trajectory(
     moment, undisturbed, tmp_path, launch, launch_and_kill, logged, trajectory, read_scalars
 ):
     folder = tmp_path / "run"
-    launch_and_kill(folder, folder / moment, max_steps=STEPS)
-    again = launch(folder, max_steps=STEPS, resume="true")
+    launch_and_kill(folder, folder / moment, **EXACT)
+    again = launch(folder, **EXACT, resume="true")
     assert again.returncode == 0, again.stderr[-3000:]
 
     assert trajectory(logged(folder, STEPS)) == trajectory(logged(undisturbed, STEPS))
     assert {p.name for p in (folder / "pools").iterdir()} == {p.name for p in (undisturbed / "pools").iterdir()}
     for pool in (folder / "pools").iterdir():
         assert samples(pool) == samples(undisturbed / "pools" / pool.name)
+        name = f"exact/{pool.name}.npz"
+        ours, theirs = (ExactUnits.load(f / name).probability_u for f in (folder, undisturbed))
+        np.testing.assert_array_equal(ours, theirs)
     ours, theirs = (json.loads((f / "support.json").read_text())["steps"] for f in (folder, undisturbed))
     assert {s: steady(m) for s, m in ours.items()} == {s: steady(m) for s, m in theirs.items()}
     # The Trainer's closing summary is of the last leg only, and it logs the epoch twice at the last step.
@@ -54,15 +60,15 @@ def test_a_killed_run_continues_on_the_same_trajectory(
 
 def test_a_finished_run_is_not_trained_further_and_a_used_folder_is_not_overwritten(undisturbed, launch, logged):
     before = logged(undisturbed, STEPS)
-    ended = launch(undisturbed, max_steps=STEPS, resume="true")
+    ended = launch(undisturbed, **EXACT, resume="true")
     assert ended.returncode == 0
     assert "already finished" in ended.stdout
     assert "NSCR" in ended.stdout
     assert last_complete_checkpoint(undisturbed).name == f"checkpoint-{STEPS}"
     shutil.rmtree(undisturbed / "final")
-    assert launch(undisturbed, max_steps=STEPS, resume="true").returncode == 0
+    assert launch(undisturbed, **EXACT, resume="true").returncode == 0
     assert (undisturbed / "final" / "model.safetensors").exists()
     assert logged(undisturbed, STEPS) == before
-    refused = launch(undisturbed, max_steps=STEPS)
+    refused = launch(undisturbed, **EXACT)
     assert refused.returncode != 0
     assert "contains a run: add --resume" in refused.stderr

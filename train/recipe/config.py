@@ -67,6 +67,10 @@ class RunConfig:
     monitor_importance: bool = HfArg(
         default=False, help="Also estimate support above 1/1000 by importance weights: for short completions."
     )
+    monitor_exact: bool = HfArg(
+        default=False,
+        help="Also compute the exact probability of every correct answer, where the task lists all of their texts.",
+    )
     rollout_metrics: bool = HfArg(default=True, help="Log metrics of the training rollouts.")
     explorer: dict[str, Any] | str | None = HfArg(
         default=None,

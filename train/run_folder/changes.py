@@ -34,7 +34,8 @@ FREE = {
     *("local_rank", "ddp_timeout", "vllm_group_port", "vllm_gpu_memory_utilization"),  # the machine
     "ddp_find_unused_parameters",  # TRL sets it if prompts contain images
     *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers", "dataloader_prefetch_factor"),
-    *("disable_tqdm", "report_to", "run_name", "project", "rollout_metrics", "monitor_importance"),  # what is shown
+    *("disable_tqdm", "report_to", "run_name", "project", "rollout_metrics"),  # what is shown
+    *("monitor_importance", "monitor_exact"),
     *("save_strategy", "save_steps", "save_total_limit", "push_to_hub"),  # what is kept and published
 }
 FREE_PREFIXES = ("log_", "logging_", "hub_", "trackio_", "vllm_server_")
