@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 from offleash.train.commands.metrics import all_metrics, as_markdown
 
@@ -91,6 +92,23 @@ def shell(line: str, folder: Path) -> None:
     assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
 
 
+def smaller_plan(folder: Path, name: str) -> str:
+    """One seed of plain and of the first variant, as short as `SMALL_RUN`."""
+    plan = yaml.safe_load((folder / name).read_text())
+    words = [word.removeprefix("--") for word in SMALL_RUN]
+    settings = {key: yaml.safe_load(value) for key, value in zip(words[::2], words[1::2], strict=True)}
+    settings.pop("probe_args")
+    plan["settings"] |= settings
+    plan["problems"]["n"] = 4
+    plan["seeds"] = plan["seeds"][:1]
+    plan.pop("equal_samples", None)
+    first = next(iter(plan["variants"]))
+    plan["controls"] = {"plain": plan["controls"]["plain"][:1]}
+    plan["variants"] = {first: plan["variants"][first][:1]}
+    (folder / "small_plan.yaml").write_text(yaml.safe_dump(plan))
+    return "small_plan.yaml"
+
+
 def run_command(line: str, folder: Path) -> None:
     program, *rest = line.split()
     if program == "make":
@@ -108,7 +126,9 @@ def run_command(line: str, folder: Path) -> None:
             line = line.replace(large, small)
         if line.startswith(("offleash train", "accelerate launch")):
             line += " " + shlex.join(SMALL_RUN)
-        if line.startswith("offleash variants"):
+        if "--plan" in line:
+            line = line.replace(planned := rest[rest.index("--plan") + 1], smaller_plan(folder, planned))
+        elif line.startswith("offleash variants"):
             line += " -- " + shlex.join(SMALL_RUN)
         shell(line, folder)
 

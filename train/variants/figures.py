@@ -1,4 +1,4 @@
-"""The Pareto front of a sweep: pass@1 against NSCR and other metrics.
+"""Arms as points: pass@1 against NSCR and other metrics.
 
 Shape, fill and color show the kind of a point: plain is a circle, controls are hollow diamonds, variants are squares.
 Error bars are intervals over seeds; long ones are clipped at the edge.
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from offleash.eval.report.figure_style import BASE, DASHES, POLICY, SOFT, styled
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.intervals import Estimate
-from offleash.train.variants.analysis import Analysis, rising
+from offleash.train.variants.analysis import Analysis
+from offleash.train.variants.equal_pass import rising
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.results import METRICS, Sweep
 
@@ -33,6 +34,10 @@ class Point:
     """`plain`, `control` or `variant`."""
     x: Estimate
     y: Estimate
+
+
+def kind_of(arm: str, is_control: bool) -> str:
+    return PLAIN if arm == PLAIN else "control" if is_control else "variant"
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -67,20 +72,15 @@ def _figure(
     figure = Figure(figsize=(panel[0] * columns, height * rows + 0.3))
     for axes, metric, points in zip(figure.subplots(rows, columns, squeeze=False).ravel(), metrics, drawn, strict=True):
         _panel(axes, points, metric, sweep.base)
-        _name_points(axes, points, LINE / (height - 1.0))
+        name_points(axes, points, LINE / (height - 1.0))
     _legend(figure, {point.kind for points in drawn for point in points})
-    figure.set_label("; ".join(_described(metric, points) for metric, points in zip(metrics, drawn, strict=True)))
+    figure.set_label("; ".join(_told(metric, points) for metric, points in zip(metrics, drawn, strict=True)))
     return figure
 
 
 def _points(analysis: Analysis, metric: str) -> list[Point]:
     points = [
-        Point(
-            one_line(v.name, 24),
-            PLAIN if v.name == PLAIN else "control" if v.is_control else "variant",
-            v.estimates["pass_at_1"],
-            v.estimates[metric],
-        )
+        Point(one_line(v.name, 24), kind_of(v.name, v.is_control), v.estimates["pass_at_1"], v.estimates[metric])
         for v in analysis.variants
     ]
     return [point for point in points if math.isfinite(point.x.value) and math.isfinite(point.y.value)]
@@ -88,7 +88,7 @@ def _points(analysis: Analysis, metric: str) -> list[Point]:
 
 def _panel(axes: Any, points: Sequence[Point], metric: str, base: Mapping[str, float]) -> None:
     for point in points:
-        _draw(axes, point)
+        draw_point(axes, point)
     front = pareto_front([(point.x.value, point.y.value) for point in points])
     axes.plot([points[i].x.value for i in front], [points[i].y.value for i in front], "-", color=SOFT, lw=1, zorder=1)
     if math.isfinite(base["pass_at_1"]):
@@ -96,24 +96,30 @@ def _panel(axes: Any, points: Sequence[Point], metric: str, base: Mapping[str, f
     level = 0.0 if metric == "nscr" else base[metric]
     if math.isfinite(level):
         axes.axhline(level, color=BASE, lw=1, ls=DASHES, zorder=1)
-    axes.set_xlim(_window([point.x for point in points], base["pass_at_1"]))
-    axes.set_ylim(_window([point.y for point in points], level))
+    axes.set_xlim(window([point.x for point in points], base["pass_at_1"]))
+    axes.set_ylim(window([point.y for point in points], level))
     axes.set(xlabel="pass@1", ylabel=METRICS[metric] + (" (nats)" if metric == "answer_entropy" else ""))
 
 
 def _legend(figure: Any, kinds: set[str]) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [
+    lines = [Line2D([], [], color=SOFT, lw=1, label="front"), Line2D([], [], color=BASE, ls=DASHES, label="base")]
+    figure.legend(handles=[*kind_handles(kinds), *lines], loc="outside upper left", ncols=5)
+
+
+def kind_handles(kinds: set[str]) -> list[Any]:
+    """Legend entries of the kinds of points that are drawn."""
+    from matplotlib.lines import Line2D
+
+    return [
         Line2D([], [], ls="none", marker=marker, mfc=fill, mec=edge, mew=1.4, ms=7, label=kind)
         for kind, (marker, fill, edge) in SHAPES.items()
         if kind in kinds
     ]
-    handles += [Line2D([], [], color=SOFT, lw=1, label="front"), Line2D([], [], color=BASE, ls=DASHES, label="base")]
-    figure.legend(handles=handles, loc="outside upper left", ncols=5)
 
 
-def _draw(axes: Any, point: Point) -> None:
+def draw_point(axes: Any, point: Point) -> None:
     marker, fill, edge = SHAPES[point.kind]
     x, y = point.x.value, point.y.value
     style = {"ms": 6, "mfc": fill, "mec": edge, "mew": 1.4, "ecolor": (edge, 0.4), "elinewidth": 1, "capsize": 2}
@@ -124,7 +130,7 @@ def _arms(e: Estimate) -> list[list[float]] | None:
     return None if math.isnan(e.low) else [[e.value - e.low], [e.high - e.value]]
 
 
-def _window(estimates: Sequence[Estimate], level: float) -> tuple[float, float]:
+def window(estimates: Sequence[Estimate], level: float) -> tuple[float, float]:
     """All points, the base, and room for an interval of median length; longer ones are clipped."""
     values = [v for v in (*(e.value for e in estimates), level) if math.isfinite(v)] or [0.0]
     usual = median([(e.high - e.low) / 2 for e in estimates if not math.isnan(e.low)] or [0.0])
@@ -133,7 +139,7 @@ def _window(estimates: Sequence[Estimate], level: float) -> tuple[float, float]:
     return min(values) - room, max(values) + room
 
 
-def _name_points(axes: Any, points: Sequence[Point], gap: float) -> None:
+def name_points(axes: Any, points: Sequence[Point], gap: float) -> None:
     """Names in a column at the right, each as close to the height of its point as the `gap` between names allows."""
     low, high = axes.get_ylim()
     points = sorted(points, key=lambda point: point.y.value)
@@ -152,6 +158,6 @@ def _name_points(axes: Any, points: Sequence[Point], gap: float) -> None:
         )
 
 
-def _described(metric: str, points: Sequence[Point]) -> str:
+def _told(metric: str, points: Sequence[Point]) -> str:
     told = ", ".join(f"{p.name} {p.x.value:.3f} / {p.y.value:.3f}" for p in points)
     return f"pass@1 / {METRICS[metric]}: {told}"

@@ -2,9 +2,7 @@
 
 `recipes/variants/NAME.yaml` ships with Offleash; any other YAML file is given by its path and named after the file.
 Controls are not hypotheses: they show the effect of a change of no interest (a lower learning rate, a larger beta, a
-meaningless bonus). A variant that changes something besides its idea needs a control that changes only this: more
-updates per rollout, as in clip_higher and kl_cov, need `two_updates`; a higher learning rate, as in rehearsal, needs
-`high_lr`.
+meaningless bonus).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +23,7 @@ CONTROLS = (PLAIN, "high_beta", "high_lr", "low_lr", "placebo", "two_updates")
 ANY_PROCESSES = 40320
 """For a number of processes that only the launcher knows. TRL divides batches by it, so it has many divisors."""
 
-_RESERVED = ("base-pools", "tensorboard")
+_RESERVED = ("base-pools", "configs", "tensorboard")
 _SHIPPED = Path(offleash.recipes.__path__[0]) / "variants"
 _CHANGES: dict[str, tuple[str, Callable[[GRPOConfig], float], int]] = {
     "low_lr": ("learning_rate", lambda training: float(training.learning_rate), -1),
@@ -34,8 +32,6 @@ _CHANGES: dict[str, tuple[str, Callable[[GRPOConfig], float], int]] = {
     "two_updates": ("updates per rollout", updates_per_rollout, 1),
 }
 """Control -> what it changes relative to plain, and in which direction."""
-_OWN_CONTROLS = ("high_lr", "two_updates")
-"""Controls that a variant needs if it changes the same setting in the same direction."""
 _MEASURED_BY = (
     *("model_name_or_path", "model_revision", "task", "probe_args", "monitor_k", "monitor_score_k", "monitor_seed"),
     *("monitor_temperature", "monitor_top_p", "monitor_max_new_tokens", "temperature", "top_p", "top_k", "min_p"),
@@ -46,25 +42,25 @@ _MEASURED_BY = (
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """`path` is None for plain, which changes nothing."""
-
     name: str
-    path: Path | None
+    paths: tuple[Path, ...]
+    """Files over the base recipe; none for plain."""
     settings: Mapping[str, Any]
+    arm: str
+    """What it is a trial of: its own name, except for further trials in a plan (`focal.2` is of `focal`)."""
+    is_control: bool
 
 
 def find_overlays(names: Sequence[str]) -> list[Overlay]:
     """Plain first, then each name once."""
-    found = [Overlay(PLAIN, None, {})]
+    found = [Overlay(PLAIN, (), {}, PLAIN, True)]
     for name in names:
         if name == PLAIN:
             continue
-        path = _find(name)
-        if path.stem in _RESERVED:
-            raise ConfigError(f"the variant name {path.stem!r} is reserved for a folder of the sweep: rename {path}")
+        path = find_overlay(name)
         if any(other.name == path.stem for other in found):
             raise ConfigError(f"the variant name {path.stem!r} is duplicated: rename one of the files")
-        found.append(Overlay(path.stem, path, read_recipe_file(path)))
+        found.append(Overlay(path.stem, (path,), read_recipe_file(path), path.stem, path.stem in CONTROLS))
     return found
 
 
@@ -98,44 +94,29 @@ def check_comparable(recipes: Mapping[str, Recipe]) -> None:
             raise ConfigError(f"{name}: {without_effect[0]} (write your own {name}.yaml)")
 
 
-def check_controls(recipes: Mapping[str, Recipe]) -> None:
-    """A control must change its setting in its direction: a low learning rate for one recipe is high for another."""
-    for name, (what, value_of, side) in _CHANGES.items():
-        if name not in recipes:
+def check_controls(recipes: Mapping[str, Recipe], arms: Mapping[str, str]) -> None:
+    """A control must change its setting in its direction: a low learning rate for one recipe is high for another.
+
+    `arms`: overlay -> what it is a trial of.
+    """
+    for name in recipes:
+        if arms[name] not in _CHANGES:
             continue
+        what, value_of, side = _CHANGES[arms[name]]
         ours, plain = (value_of(recipes[which].training) for which in (name, PLAIN))
         if side * (ours - plain) <= 0:
             raise ConfigError(
                 f"the control {name} has {what} {ours:g}, which is not {'above' if side > 0 else 'below'} the recipe's "
                 f"{plain:g}: write your own {name}.yaml and pass its path instead"
             )
-    for name, controls in own_controls(recipes).items():
-        for control in (control for control in controls if control in recipes):
-            what, value_of, _ = _CHANGES[control]
-            ours, theirs = (value_of(recipes[which].training) for which in (name, control))
-            if ours != theirs:
-                raise ConfigError(
-                    f"{name} has {what} {ours:g} but its control {control} has {theirs:g}: write your own "
-                    f"{control}.yaml with the value of {name} and pass its path instead"
-                )
 
 
-def own_controls(recipes: Mapping[str, Recipe]) -> dict[str, tuple[str, ...]]:
-    """Variant -> the controls it needs in addition to those of every variant."""
-    return {name: _own(recipe, recipes[PLAIN]) for name, recipe in recipes.items() if name not in CONTROLS}
-
-
-def _own(recipe: Recipe, plain: Recipe) -> tuple[str, ...]:
-    def changed(control: str) -> bool:
-        _, value_of, side = _CHANGES[control]
-        return side * (value_of(recipe.training) - value_of(plain.training)) > 0
-
-    return tuple(control for control in _OWN_CONTROLS if changed(control))
-
-
-def _find(name: str) -> Path:
+def find_overlay(name: str) -> Path:
+    """Of an overlay that ships with Offleash, or a path."""
     path = next((p for p in (_SHIPPED / f"{name}.yaml", Path(name)) if p.is_file()), None)
     if path is None:
         names = ", ".join(sorted(p.stem for p in _SHIPPED.glob("*.yaml")))
         raise ConfigError(f"no variant {name!r}: it is neither a YAML file nor one that ships with Offleash ({names})")
+    if path.stem in _RESERVED:
+        raise ConfigError(f"the variant name {path.stem!r} is reserved for a folder of the sweep: rename {path}")
     return path

@@ -6,6 +6,7 @@ each process. The monitor's own samples are not part of them.
 """
 
 import inspect
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from offleash.train.recipe.explorer_flags import explorer_mapping
 from offleash.train.run_folder.changes import RESOLVED
 from offleash.train.run_folder.checkpoints import last_complete_checkpoint
 from offleash.train.run_folder.folder import FINAL
-from offleash.train.variants.runs import Run, failure, reason
+from offleash.train.variants.runs import BUDGET, Run, failure, reason
 
 METRICS = {
     "pass_at_1": "pass@1",
@@ -70,8 +71,8 @@ class Measured:
     """Trained on until the last measurement; None if it is unknown."""
     base_samples: int = 0
     """Drawn on training problems, in addition to the rollouts."""
-    controls: tuple[str, ...] = ()
-    """Controls of this variant, in addition to those of every variant."""
+    seconds: float | None = None
+    """Of training steps, by the wall clock: measurements and base samples are not among them."""
 
     @property
     def first(self) -> Mapping[str, float] | None:
@@ -126,26 +127,40 @@ def read_run(run: Run) -> Measured:
     record = _record(run.folder)
     series = sorted((int(step), _metrics(of_step, record)) for step, of_step in record["steps"].items())
     steps, metrics = zip(*series, strict=True)
-    return Measured(run.overlay.name, run.seed, steps, metrics, *read_budget(run.folder, steps[-1]), run.controls)
+    return Measured(run.overlay.name, run.seed, steps, metrics, *read_budget(run.folder, steps[-1]))
 
 
 class Budget(NamedTuple):
     rollouts: int | None
     """Over all processes; None if it is unknown."""
     base_samples: int
+    seconds: float | None = None
 
 
 def read_budget(folder: Path, last_step: int) -> Budget:
+    """From the last checkpoint, or from what was written before that was deleted."""
+    if (folder / BUDGET).exists():
+        return Budget(**json.loads((folder / BUDGET).read_text()))
     if not (folder / RESOLVED).exists():
         return Budget(None, 0)
     recipe = yaml.safe_load((folder / RESOLVED).read_text())
-    drawn = None
+    drawn = seconds = None
     if (checkpoint := last_complete_checkpoint(folder)) is not None:
+        seconds = _seconds(checkpoint)
         if (checkpoint / DRAWN).exists():  # dynamic sampling: as many as it took
             drawn = int(json.loads((checkpoint / DRAWN).read_text())["rollouts"])
         elif processes := len(list(checkpoint.glob("rng_state*.pth"))):
             drawn = rollouts(recipe, last_step, processes)
-    return Budget(drawn, base_samples(recipe, drawn))
+    return Budget(drawn, base_samples(recipe, drawn), seconds)
+
+
+def _seconds(checkpoint: Path) -> float | None:
+    """The sum of TRL's `step_time`, a mean over the steps since the entry before; None if it was not logged."""
+    rows = json.loads((checkpoint / "trainer_state.json").read_text()).get("log_history", [])
+    timed = [(row["step"], row["step_time"]) for row in rows if "step_time" in row]
+    steps = [step for step, _ in timed]
+    lengths = [after - before for before, after in itertools.pairwise([0, *steps])]
+    return math.fsum(n * each for n, (_, each) in zip(lengths, timed, strict=True)) if timed else None
 
 
 def base_samples(recipe: Mapping[str, Any], drawn: int | None) -> int:

@@ -4,12 +4,14 @@ OUT/NAME/seed-S/   the run's folder, as `offleash.train` leaves it
     asked.json     the settings of the run; the folder is never used with other settings
     log.txt        the output of the run
     failed.json    exit status and last lines, if it failed
+    budget.json    what the run took, written before its checkpoints and samples are deleted (sweeps with a plan)
 """
 
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,12 @@ from offleash.callbacks.summary import HISTORY, read_record
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.secrets import hide, hide_in_flags, without_secrets
-from offleash.train.recipe.config import flag_name, read_recipe_file
+from offleash.train.recipe.config import Recipe, flag_name, read_recipe_file
 from offleash.train.run_folder.checkpoints import checkpoints
-from offleash.train.run_folder.folder import FINAL
-from offleash.train.variants.overlays import (
-    CONTROLS,
-    Overlay,
-    check_comparable,
-    check_controls,
-    load_variants,
-    own_controls,
-)
+from offleash.train.run_folder.folder import FINAL, POOLS
+from offleash.train.variants.overlays import Overlay, check_comparable, check_controls, load_variants
 
-ASKED, LOG, FAILED = "asked.json", "log.txt", "failed.json"
+ASKED, LOG, FAILED, BUDGET = "asked.json", "log.txt", "failed.json", "budget.json"
 BASE_POOLS = "base-pools"
 BAR = re.compile(r"\d%\|")
 """Part of every progress bar."""
@@ -45,12 +40,10 @@ class Run:
     """Arguments of `offleash.train`."""
     asked: Mapping[str, Any]
     """Keys of the recipe, of the overlay (`overlay.KEY`), and `flags`."""
-    controls: tuple[str, ...] = ()
-    """Controls of this variant, in addition to those of every variant."""
 
     @property
     def name(self) -> str:
-        return f"{self.overlay.name} seed {self.seed}"
+        return run_name(self.overlay.name, self.seed)
 
     @property
     def log(self) -> Path:
@@ -71,12 +64,16 @@ class Run:
         return record is not None and max(saved, default=0) <= max(record["steps"], default=0)
 
 
-def plan(
-    base: Path, overlays: Sequence[Overlay], seeds: Sequence[int], out: Path, extra: Sequence[str], processes: int = 1
+def run_name(overlay: str, seed: int) -> str:
+    return f"{overlay} seed {seed}"
+
+
+def make_runs(
+    base: Sequence[Path], overlays: Sequence[Overlay], seeds: Sequence[int], out: Path, extra: Sequence[str] = ()
 ) -> list[Run]:
     """Every variant with every seed, seed by seed, so that an interrupted sweep has complete seeds.
 
-    Raises ConfigError for variants that `processes` processes cannot train, and for controls that control nothing.
+    `base`: the recipe, and files that hold for every run.
     """
     flags = [flag_name(word.partition("=")[0]) for word in extra]
     if taken := [flag for flag in flags if flag.split(".")[0] in (*OURS, "--explorer")]:
@@ -84,22 +81,24 @@ def plan(
     for overlay in overlays:
         if both := [key for key in overlay.settings if f"--{key}" in flags]:
             raise ConfigError(f"--{both[0]} after `--` overrides a setting of the variant {overlay.name}: remove one")
-    settings = read_recipe_file(base)
-    if "explorer" in settings:
-        raise ConfigError(f"{base} has the key `explorer`, so plain would have an explorer: move it to an overlay")
-    runs = [_run(base, settings, overlay, seed, out, extra) for seed in seeds for overlay in overlays]
-    recipes = load_variants({run.overlay.name: run.words for run in runs[: len(overlays)]}, processes)
+    settings: dict[str, Any] = {}
+    for file in base:
+        settings |= read_recipe_file(file)
+        if "explorer" in settings:
+            raise ConfigError(f"{file} has the key `explorer`, so plain would have an explorer: move it to an overlay")
+    return [_run(base, settings, overlay, seed, out, extra) for seed in seeds for overlay in overlays]
+
+
+def check_runs(runs: Sequence[Run], processes: int = 1) -> dict[str, Recipe]:
+    """The recipe of each overlay.
+
+    Raises ConfigError for variants that `processes` processes cannot train, and for controls that control nothing.
+    """
+    firsts = {run.overlay.name: run for run in reversed(runs)}
+    recipes = load_variants({name: firsts[name].words for name in reversed(firsts)}, processes)
     check_comparable(recipes)
-    check_controls(recipes)
-    controls = own_controls(recipes)
-    return [replace(run, controls=controls.get(run.overlay.name, ())) for run in runs]
-
-
-def tried(runs: Sequence[Run], out: Path) -> list[str]:
-    """The variants (without controls) of these runs and of every run ever started in this folder."""
-    begun = sorted(path.parents[1].name for path in out.glob(f"*/seed-*/{ASKED}"))
-    names = dict.fromkeys([*(run.overlay.name for run in runs), *begun])
-    return [name for name in names if name not in CONTROLS]
+    check_controls(recipes, {name: run.overlay.arm for name, run in firsts.items()})
+    return recipes
 
 
 def left_out(runs: Sequence[Run], out: Path) -> list[str]:
@@ -134,6 +133,13 @@ def record_failure(run: Run, status: int, last_lines: Sequence[str]) -> None:
     write_atomic(run.folder / FAILED, json.dumps(record, indent=1).encode())
 
 
+def keep_numbers(run: Run, budget: Mapping[str, Any]) -> None:
+    """Delete what only a continued run, or another look at its samples, would need: checkpoints and pools."""
+    write_atomic(run.folder / BUDGET, json.dumps(budget).encode())
+    for folder in (*checkpoints(run.folder), run.folder / POOLS):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def asked_of(run: Run) -> dict[str, Any]:
     """The overlay's settings when the run was started."""
     before = json.loads((run.folder / ASKED).read_text())
@@ -157,11 +163,17 @@ def failure(folder: Path) -> dict[str, Any] | None:
     return dict(json.loads(path.read_text())) if path.exists() else None
 
 
-def _run(base: Path, settings: Mapping[str, Any], overlay: Overlay, seed: int, out: Path, extra: Sequence[str]) -> Run:
+def _run(
+    base: Sequence[Path],
+    settings: Mapping[str, Any],
+    overlay: Overlay,
+    seed: int,
+    out: Path,
+    extra: Sequence[str],
+) -> Run:
     folder = out / overlay.name / f"seed-{seed}"
-    files = [base] if overlay.path is None else [base, overlay.path]
     words = [
-        *(word for file in files for word in ("--config", str(file))),
+        *(word for file in (*base, *overlay.paths) for word in ("--config", str(file))),
         *("--seed", str(seed), "--output_dir", str(folder), "--monitor_base_pools", str(out / BASE_POOLS)),
         *("--resume", *extra),
     ]

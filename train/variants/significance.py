@@ -1,10 +1,9 @@
-"""Means and differences over a few seeds: Student's t test, paired or Welch's, and Holm's correction.
+"""Means and differences over a few seeds: Student's t test, paired or Welch's.
 
 With few seeds the tests rely on roughly normal seed noise. A single value has a mean but no interval. Differences that
 do not vary have no p-value (NaN), except that equal values have p = 1.
 
-Welch 1947, "The generalization of Student's problem when several different population variances are involved";
-Holm 1979, "A simple sequentially rejective multiple test procedure".
+Welch 1947, "The generalization of Student's problem when several different population variances are involved".
 """
 
 import math
@@ -22,32 +21,12 @@ ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference of two means. `lower_bound` is one-sided, at 95 %; `p` is two-sided, NaN if there is no test."""
+    """Difference of two means. `p` is two-sided, NaN if there is no test."""
 
     estimate: Estimate
-    lower_bound: float
     p: float
     method: str
     """`paired`, `welch`, or `none` if one side has a single value."""
-    error: float = math.nan
-    """The standard error; 0 if the values do not vary."""
-    df: float = math.nan
-
-    @property
-    def is_above(self) -> bool:
-        """Significantly positive, at ALPHA."""
-        return self.p_positive < ALPHA
-
-    @property
-    def p_positive(self) -> float:
-        """`p` if the difference is positive, otherwise 1."""
-        return 1.0 if self.estimate.value <= 0 else self.p
-
-    def p_above(self, bound: float) -> float:
-        """One-sided p-value of a difference above `bound`: below ALPHA exactly if `lower_bound` is above it."""
-        if not self.error > 0:
-            return math.nan if math.isnan(self.error) else float(self.estimate.value <= bound)
-        return upper_tail((self.estimate.value - bound) / self.error, self.df)
 
 
 def upper_tail(t: float, df: float) -> float:
@@ -100,26 +79,15 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     return _tested(value, math.sqrt(total), df, n, "welch")
 
 
-def holm(ps: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the order given. A NaN counts as a hypothesis and stays NaN."""
-    filled = [1.0 if math.isnan(p) else p for p in ps]
-    adjusted, running = [math.nan] * len(ps), 0.0
-    for rank, i in enumerate(sorted(range(len(ps)), key=filled.__getitem__)):
-        running = max(running, min(1.0, (len(ps) - rank) * filled[i]))
-        adjusted[i] = math.nan if math.isnan(ps[i]) else running
-    return adjusted
-
-
 def _tested(value: float, error: float, df: float, n: int, method: str) -> Difference:
     if error <= 1e-12 * max(1.0, abs(value)):  # equal but for rounding: rates of a few problems often are
-        return Difference(Estimate(value, value, value, n), value, 1.0 if value == 0 else math.nan, method, 0.0, df)
-    half, below = (t_quantile(q, df) * error for q in ((1 + CONFIDENCE) / 2, 1 - ALPHA))
-    within = Estimate(value, value - half, value + half, n)
-    return Difference(within, value - below, 2 * upper_tail(abs(value / error), df), method, error, df)
+        return Difference(Estimate(value, value, value, n), 1.0 if value == 0 else math.nan, method)
+    half = t_quantile((1 + CONFIDENCE) / 2, df) * error
+    return Difference(Estimate(value, value - half, value + half, n), 2 * upper_tail(abs(value / error), df), method)
 
 
 def _untested(value: float, n: int) -> Difference:
-    return Difference(Estimate(value, math.nan, math.nan, n), math.nan, math.nan, "none")
+    return Difference(Estimate(value, math.nan, math.nan, n), math.nan, "none")
 
 
 def _known(values: Sequence[float]) -> np.ndarray:

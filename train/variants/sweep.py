@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -23,8 +23,8 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.lock import hold
 from offleash.eval.report.numbers import share
 from offleash.eval.verify.sandbox.limits import die_with_parent
-from offleash.train.variants.results import read_run
-from offleash.train.variants.runs import Run, check_unchanged, drop_bars, record_failure, record_start
+from offleash.train.variants.results import read_budget, read_run
+from offleash.train.variants.runs import Run, check_unchanged, drop_bars, keep_numbers, record_failure, record_start
 
 ONE_PROCESS = (sys.executable,)
 """The command before `-m offleash.train`. One process needs no `accelerate launch`."""
@@ -33,9 +33,12 @@ LOOK_EVERY = 0.5
 PATIENCE = 10.0  # seconds from SIGTERM to SIGKILL
 
 
-def run_sweep(runs: Sequence[Run], out: Path, launch: Sequence[str] = ONE_PROCESS, jobs: int = 1) -> list[Run]:
+def run_sweep(
+    runs: Sequence[Run], out: Path, launch: Sequence[str] = ONE_PROCESS, jobs: int = 1, numbers_only: bool = False
+) -> list[Run]:
     """Train the runs that have not ended and return those that failed.
 
+    `numbers_only`: of a run that has ended its numbers and its final model are kept, not its checkpoints and samples.
     Raises ConfigError before anything starts if the settings of a run changed or `launch` is not a command.
     """
     if shutil.which(launch[0]) is None:
@@ -45,12 +48,15 @@ def run_sweep(runs: Sequence[Run], out: Path, launch: Sequence[str] = ONE_PROCES
     waiting = [run for run in runs if not run.has_ended]
     if ended := len(runs) - len(waiting):
         _say(f"{ended} of {len(runs)} runs have ended already")
+    thinned: set[Run] = set()
     with _locked(out) as lock, _Processes(lock, launch) as processes, _bar(len(runs), ended) as bar:
         while waiting or processes.running:
             while waiting and len(processes.running) < (jobs if any(run.has_begun for run in runs) else 1):
                 processes.start(waiting.pop(0))
             time.sleep(LOOK_EVERY)
             bar.update(processes.collect())
+            if numbers_only:
+                thinned |= _thin(run for run in runs if run not in thinned and run not in processes.running)
             bar.set_postfix_str(", ".join(run.name for run in processes.running), refresh=False)
             bar.refresh()
         return processes.failed
@@ -118,6 +124,14 @@ class _Processes:
             deadline = time.monotonic() + PATIENCE
             while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
                 time.sleep(0.05)
+
+
+def _thin(runs: Iterable[Run]) -> set[Run]:
+    """The runs that have ended, without their checkpoints and samples."""
+    ended = {run for run in runs if run.has_ended}
+    for run in ended:
+        keep_numbers(run, read_budget(run.folder, read_run(run).steps[-1])._asdict())
+    return ended
 
 
 @contextlib.contextmanager

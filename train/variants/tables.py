@@ -1,32 +1,30 @@
-"""The tables of a sweep's report as plain cells, the same for every format, and the text around them."""
+"""The tables of a sweep without a plan as plain cells, the same for every format, and the text around them."""
 
 import math
 from collections.abc import Callable, Sequence
 
 from offleash.eval.report.numbers import DASH, estimate, number, p_value, percent, share
 from offleash.eval.report.tables import Table
-from offleash.train.variants.analysis import REFERENCES, Analysis, VariantResult
+from offleash.train.variants.analysis import Analysis, VariantResult
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.results import METRICS, Measured, Sweep
-from offleash.train.variants.significance import ALPHA, Difference, t_quantile
+from offleash.train.variants.significance import Difference
 
 LEADING = ("pass_at_1", "nscr", "srr", "ndr", "sds")
 PROBLEMS = ("problem_nscr", "problem_srr", "problem_ndr", "problem_sds")
 SAMPLES = ("pass_at_top", "distinct_correct", "answer_entropy", "token_entropy")
 RATES = ("no_answer", "truncated", "failed")
-MANY_SEEDS = 8
-COMPARED = (*LEADING[2:], "distinct_correct", "answer_entropy", "token_entropy")
+COMPARED = (*LEADING[:4], "distinct_correct", "answer_entropy", "token_entropy")
 
+DESCRIPTIVE = (
+    "This sweep has no plan, so it is a description: nothing was fixed before the runs, and no verdict follows. To "
+    "claim something, write a plan (`offleash variants --plan FILE`)."
+)
 DEFINITIONS = (
-    "better: NSCR is above that of plain, placebo, low_lr and, if it has one, the variant's own control, and pass@1 is "
-    "no worse than plain's. Its p-value is the largest of these tests, and is below .05 after Holm's correction over "
-    "all variants that are not controls, including those without results.",
-    "no worse: the one-sided 95 % lower bound of the difference in pass@1 to plain is above minus the margin.",
-    "expands: the mean NSCR is at least 0 (as much gained as lost) and pass@1 is no worse; significantly, if the lower "
-    "bounds of NSCR and of its change since step 0 are at least 0 as well. Not corrected for the number of variants.",
     "base: its support metrics are those of step 0, where the policy is the base, so they show sampling noise only. "
     "All runs share one base pool, which shifts their NSCR alike; step 0, sampled anew for each seed, shows how far.",
-    "open: above plain, but a control that the variant must be above was not run; or fewer than 2 seeds.",
+    "NSCR at k: an NSCR above 0 may be sampling efficiency. What a reweighting of the base would have at the same "
+    "pass@1 is not known from these numbers.",
     "rollouts: the rollouts the variant was trained on, plus the base samples it drew on training problems, if any.",
     "plain at equal pass@1: plain stopped early, at the variant's pass@1 (interpolated between measurements on an "
     "isotonic fit, seed by seed; the end of the run if plain never reached it). The number of seeds is in parentheses. "
@@ -34,53 +32,20 @@ DEFINITIONS = (
 )
 
 
-def summary(analysis: Analysis) -> tuple[str, ...]:
-    """The main findings."""
-    tested = [v for v in analysis.variants if not v.is_control]
-    better = [v.name for v in tested if v.verdict.word == "better"]
-    expands = [v.name for v in tested if v.verdict.expands]
+def notes(sweep: Sweep) -> tuple[str, ...]:
     return (
-        f"{len(better)} of {len(tested)} variants better than plain and the controls{_named(better)}; "
-        f"{len(expands)} with NSCR of at least 0 and pass@1 no worse{_named(expands)}. "
-        f"`better` is corrected for {analysis.family} variant{'' if analysis.family == 1 else 's'}"
-        f"{_power(analysis, max((len(v.seeds) for v in tested), default=0))}.",
-    )
-
-
-def _power(analysis: Analysis, seeds: int) -> str:
-    """The paired difference at which the smallest p-value of the family passes Holm's correction."""
-    if seeds < 2:
-        return ""
-
-    def needed(n: int) -> float:
-        return t_quantile(1 - ALPHA / 2 / analysis.family, n - 1) / math.sqrt(n)
-
-    told = f": with {seeds} seeds a mean difference is significant at {needed(seeds):.1f} of its standard deviations"
-    if seeds >= MANY_SEEDS or analysis.family == 1:
-        return told
-    return (
-        f"{told}, with {MANY_SEEDS} seeds {needed(MANY_SEEDS):.1f}. To confirm the best few, run them with new seeds "
-        "(--first-seed) in a new folder, where the correction counts only these"
-    )
-
-
-def notes(sweep: Sweep, analysis: Analysis) -> tuple[str, ...]:
-    return (
-        f"k = {sweep.k} samples per probe problem, base pool {sweep.base_pool}, pass@1 margin {analysis.margin:g}.",
+        f"k = {sweep.k} samples per probe problem, base pool {sweep.base_pool}.",
         "Means over seeds with 95 % t intervals: they cover other training seeds and the sampling noise at k, on these "
-        "probe problems and this base pool; they do not cover other problems.",
-        "The verdict is based on NSCR of units; other p-values are corrected over variants but not over metrics.",
+        "probe problems and this base pool; they do not cover other problems. p-values are not corrected.",
         *DEFINITIONS,
     )
 
 
 def tables(sweep: Sweep, analysis: Analysis) -> list[Table]:
-    found = [_verdicts(sweep, analysis), _samples(sweep, analysis), _problems(analysis)]
+    found = [_variants(sweep, analysis), _samples(sweep, analysis), _problems(analysis)]
     others = [variant for variant in analysis.variants if variant.name != PLAIN]
-    if reasons := tuple((variant.name, variant.verdict.why) for variant in others if variant.verdict.why):
-        found.append(Table("reasons", "Why not better", ("", "reason"), reasons))
     if others:
-        found += [_nscr_tests(others), _other_differences(others), _early_stops(others)]
+        found += [_differences(others), _early_stops(others)]
     return [*found, _runs(sweep)]
 
 
@@ -88,17 +53,16 @@ def name_of(variant: VariantResult) -> str:
     return f"{variant.name} (control)" if variant.is_control else variant.name
 
 
-def _verdicts(sweep: Sweep, analysis: Analysis) -> Table:
+def _variants(sweep: Sweep, analysis: Analysis) -> Table:
     titles = [METRICS[m] for m in LEADING]
-    header = ("", "verdict", "expands", "seeds", *titles[:2], "plain at equal pass@1", *titles[2:], "rollouts")
+    header = ("", "seeds", *titles[:2], "plain at equal pass@1", *titles[2:], "NSCR − step 0", "rollouts")
     nscr, *others = [share(value) for value in _at_start(sweep)]
-    rows = [("base", DASH, DASH, DASH, share(sweep.base["pass_at_1"]), nscr, DASH, *others, DASH)]
+    rows = [("base", DASH, share(sweep.base["pass_at_1"]), nscr, DASH, *others, DASH, DASH)]
     for variant in analysis.variants:
         cells = [estimate(variant.estimates[m]) for m in LEADING]
         cells.insert(2, _early_cell(variant))
-        cells.append(_budget([run for run in sweep.runs if run.variant == variant.name]))
-        word = variant.verdict.word
-        rows.append((name_of(variant), word, _expands_words(variant), str(len(variant.seeds)), *cells))
+        cells += [estimate(variant.since_start), budget([run for run in sweep.runs if run.variant == variant.name])]
+        rows.append((name_of(variant), str(len(variant.seeds)), *cells))
     note = "Support of units. The column `plain at equal pass@1` is plain's NSCR."
     return Table("variants", "Variants", header, tuple(rows), note)
 
@@ -122,48 +86,16 @@ def _problems(analysis: Analysis) -> Table:
     return Table("problems", "Support of problems", ("", "NSCR", "SRR", "NDR", "SDS"), rows, note)
 
 
-def _nscr_tests(variants: Sequence[VariantResult]) -> Table:
-    header = (
-        *("", "pass@1 − plain", "no worse", "NSCR − plain", "p", "p (Holm)", "p, placebo", "p, low_lr"),
-        *("p, own control", "p, better", "NSCR − step 0", "test"),
-    )
+def _differences(variants: Sequence[VariantResult]) -> Table:
     rows = []
     for variant in variants:
-        ours = variant.against[PLAIN]
-        ps = [_p(variant.against.get(reference, {}).get("nscr")) for reference in REFERENCES[1:]]
-        rows.append(
-            (
-                name_of(variant),
-                f"{estimate(ours['pass_at_1'].estimate)}, ≥ {share(ours['pass_at_1'].lower_bound)}",
-                "yes" if variant.verdict.pass_no_worse else "no",
-                estimate(ours["nscr"].estimate),
-                _p(ours["nscr"]),
-                p_value(variant.holm_p["nscr"]),
-                *ps,
-                _own_control(variant),
-                p_value(variant.better_p),
-                estimate(variant.since_start),
-                ours["nscr"].method,
-            )
-        )
-    note = (
-        "≥: the one-sided 95 % lower bound. p is two-sided; only a positive difference counts as above. "
-        "`p, better`: the p-value of the verdict, with Holm's correction."
-    )
-    return Table("tests", "Comparison with plain and the controls", header, tuple(rows), note)
-
-
-def _other_differences(variants: Sequence[VariantResult]) -> Table:
-    rows = []
-    for variant in variants:
-        cells = []
-        for metric in COMPARED:
-            p = variant.against[PLAIN][metric].p if variant.is_control else variant.holm_p[metric]
-            cells.append(f"{_writer(metric)(variant.against[PLAIN][metric].estimate.value)} (p {_equals(p)})")
-        rows.append((name_of(variant), *cells))
-    header = ("", *(METRICS[m] for m in COMPARED))
-    note = "Variant minus plain. p with Holm's correction over the variants; uncorrected for controls."
-    return Table("differences", "Other differences from plain", header, tuple(rows), note)
+        assert variant.against_plain is not None
+        found = [(metric, variant.against_plain[metric]) for metric in COMPARED]
+        cells = [f"{estimate(d.estimate, _writer(metric))} (p {_equals(d.p)})" for metric, d in found]
+        rows.append((name_of(variant), *cells, variant.against_plain["nscr"].method))
+    header = ("", *(METRICS[m] for m in COMPARED), "test")
+    note = "Variant minus plain. p is two-sided and not corrected for the number of variants or metrics."
+    return Table("differences", "Differences from plain", header, tuple(rows), note)
 
 
 def _early_stops(variants: Sequence[VariantResult]) -> Table:
@@ -185,7 +117,7 @@ def _runs(sweep: Sweep) -> Table:
     rows = [
         (
             f"{run.variant} seed {run.seed}",
-            *(str(run.steps[-1]), _budget([run])),
+            *(str(run.steps[-1]), budget([run])),
             *(share(run.last[m]) for m in LEADING),
             "ended",
         )
@@ -208,7 +140,7 @@ def _early_cell(variant: VariantResult) -> str:
     return f"{share(nscr.value)} ({nscr.n})"
 
 
-def _budget(runs: Sequence[Measured]) -> str:
+def budget(runs: Sequence[Measured]) -> str:
     """Means over seeds: 51,200 + 32,768."""
     known = [run.rollouts for run in runs if run.rollouts is not None]
     rollouts = f"{math.fsum(known) / len(known):,.0f}" if known else DASH
@@ -216,27 +148,13 @@ def _budget(runs: Sequence[Measured]) -> str:
     return f"{rollouts} + {extra:,.0f}" if extra else rollouts
 
 
-def _own_control(variant: VariantResult) -> str:
-    tested = [control for control in variant.own_controls if control in variant.against]
-    return ", ".join(f"{control} {_p(variant.against[control]['nscr'])}" for control in tested) or DASH
-
-
-def _expands_words(variant: VariantResult) -> str:
-    verdict = variant.verdict
-    return "significantly" if verdict.expands_significantly else "yes" if verdict.expands else "no"
-
-
 def _writer(metric: str) -> Callable[[float], str]:
     return percent if metric in RATES else share if metric in (*LEADING, "pass_at_top") else number
 
 
-def _p(difference: Difference | None) -> str:
-    return DASH if difference is None else p_value(difference.p)
+def _p(difference: Difference) -> str:
+    return p_value(difference.p)
 
 
 def _equals(p: float) -> str:
     return DASH if math.isnan(p) else p_value(p) if p < 0.001 else f"= {share(p)}"
-
-
-def _named(names: Sequence[str]) -> str:
-    return f" ({', '.join(names)})" if names else ""

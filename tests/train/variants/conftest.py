@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offleash.train.variants.exact import ExactPath
 from offleash.train.variants.results import METRICS, Measured, Sweep
 
 BASE = dict.fromkeys(METRICS, math.nan) | {
@@ -72,3 +73,46 @@ def full_sweep() -> Sweep:
             runs.append(Measured(name, seed, (0, 50, 100), tuple(series), 51200, 32768 if name == "focal" else 0))
     missing = {"focal seed 3": "failed with status 1: out of memory"}
     return Sweep(tuple(runs), missing, BASE, 64, "countdown-0123456789abcdef", "entropy/token_T1")
+
+
+class Bandits:
+    """Problems with a few correct answers each, and runs that move their logits: exact probabilities at will.
+
+    A correct answer has the base probability P q; `move` gives the policy's by problem and unit, from shifts of the
+    logit of P (problems) and of log q (units).
+    """
+
+    def __init__(self, rng: np.random.Generator, problems: int, answers: int = 6) -> None:
+        self.rng, self.problems, self.answers = rng, problems, answers
+        self.logit_p = rng.normal(-0.8, 1.5, problems)
+        self.log_q_pa = np.log(rng.dirichlet(np.full(answers, 0.25), problems) + 1e-9)
+        self.problem_u = np.repeat(np.arange(problems), answers)
+
+    def probability_u(self, logit_p: np.ndarray, log_q_pa: np.ndarray) -> np.ndarray:
+        q_pa = np.exp(log_q_pa - log_q_pa.max(axis=1, keepdims=True))
+        return (q_pa / q_pa.sum(axis=1, keepdims=True) / (1 + np.exp(-logit_p))[:, None]).ravel()
+
+    @property
+    def base_u(self) -> np.ndarray:
+        return self.probability_u(self.logit_p, self.log_q_pa)
+
+    def path(self, *policies_u: np.ndarray) -> ExactPath:
+        rows = np.array([self.base_u, *policies_u])
+        return ExactPath(tuple(range(0, 50 * len(rows), 50)), rows, self.problem_u)
+
+    def tilted(self, log_weight: float, noise: float = 0.0) -> np.ndarray:
+        """The KL-optimal reweighting, or near it: `noise` shifts every problem's logit on its own."""
+        return self.probability_u(self.logit_p + log_weight + noise * self._normal(self.problems), self.log_q_pa)
+
+    def sharpened(self, log_weight: float, power: float, noise: float = 0.0) -> np.ndarray:
+        """Likely answers grow at the expense of the others, as under plain GRPO; `noise` on every unit."""
+        shift = noise * self._normal((self.problems, self.answers))
+        return self.probability_u(self.logit_p + log_weight, power * self.log_q_pa + shift)
+
+    def _normal(self, size: Any) -> np.ndarray:
+        return self.rng.normal(size=size)
+
+
+@pytest.fixture(scope="session")
+def bandits() -> type[Bandits]:
+    return Bandits

@@ -52,14 +52,17 @@ def test_base_samples_are_problems_times_k(explorer, samples):
 
 
 def test_a_run_is_read_from_what_it_left(tmp_path):
-    assert read_budget(tmp_path, 200) == (None, 0)
+    assert read_budget(tmp_path, 200) == (None, 0, None)
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**LAB, "explorer": {"anchor": {"k": 8}}}))
-    assert read_budget(tmp_path, 200) == (None, 8192)
+    assert read_budget(tmp_path, 200) == (None, 8192, None)
     checkpoint = tmp_path / "checkpoint-200"
     checkpoint.mkdir()
-    (checkpoint / "trainer_state.json").write_text('{"global_step": 200}')
+    log = [{"step": 10, "step_time": 0.5}, {"step": 10, "loss": 1.0}, {"step": 200, "step_time": 0.25}]
+    (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": 200, "log_history": log}))
     for rank in range(2):
         (checkpoint / f"rng_state_{rank}.pth").touch()
-    assert read_budget(tmp_path, 200) == (102400, 8192)
+    assert read_budget(tmp_path, 200) == (102400, 8192, 10 * 0.5 + 190 * 0.25)
     (checkpoint / "dynamic_sampling.json").write_text(json.dumps({"rollouts": 51456}))
-    assert read_budget(tmp_path, 90) == (51456, 8192)
+    assert read_budget(tmp_path, 90)[:2] == (51456, 8192)
+    (tmp_path / "budget.json").write_text(json.dumps({"rollouts": 7, "base_samples": 8, "seconds": 9.5}))
+    assert read_budget(tmp_path, 90) == (7, 8, 9.5)  # written before the checkpoint is deleted

@@ -7,17 +7,17 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.train.commands.variants import main
-from offleash.train.recipe.config import find_recipe, parse_recipe
+from offleash.train.recipe.config import parse_recipe
 from offleash.train.variants.overlays import ANY_PROCESSES, find_overlays
 from offleash.train.variants.results import read_sweep
 from offleash.train.variants.runs import (
     asked_of,
+    check_runs,
     check_unchanged,
     left_out,
-    plan,
+    make_runs,
     record_failure,
     record_start,
-    tried,
 )
 
 BASE = "task: countdown\nmodel_name_or_path: lab\nlearning_rate: 1.0e-4\n"
@@ -34,21 +34,9 @@ def files(tmp_path):
 
 def make(files, names=("hot.yaml",), seeds=(0, 1), extra=()):
     overlays = find_overlays([str(files / name) for name in names])
-    return plan(files / "base.yaml", overlays, seeds, files / "out", extra)
-
-
-def test_a_variant_that_changes_more_than_its_idea_has_a_control_that_changes_this_alone(tmp_path):
-    names = ("rehearsal", "high_lr", "clip_higher", "kl_cov", "two_updates", "focal")
-    runs = plan(find_recipe("lab"), find_overlays(names), [0], tmp_path / "out", [])
-    found = {run.overlay.name: run.controls for run in runs if run.controls}
-    assert found == {"rehearsal": ("high_lr",), "clip_higher": ("two_updates",), "kl_cov": ("two_updates",)}
-
-
-def test_a_control_of_another_size_than_its_variants_is_refused(files):
-    (files / "high_lr.yaml").write_text("learning_rate: 1.0e-3\n")
-    assert make(files, ("hot.yaml",))[1].controls == ("high_lr",)
-    with pytest.raises(ConfigError, match=r"hot has learning_rate 0.002 .* high_lr has 0.001"):
-        make(files, ("hot.yaml", "high_lr.yaml"))
+    runs = make_runs([files / "base.yaml"], overlays, seeds, files / "out", extra)
+    check_runs(runs)
+    return runs
 
 
 @pytest.mark.parametrize(
@@ -174,15 +162,8 @@ def test_a_batch_that_only_many_processes_share_is_left_to_the_launcher(files):
     with pytest.raises(ConfigError, match="plain"):
         make(files)
     overlays = find_overlays([str(files / "hot.yaml")])
-    assert len(plan(files / "base.yaml", overlays, [0], files / "out", [], ANY_PROCESSES)) == 2
-
-
-def test_every_variant_ever_begun_in_the_folder_counts(files):
-    hot, guided = make(files), make(files, ("hot.yaml", "guided.yaml", "low_lr.yaml"))
-    assert tried(hot, files / "out") == ["hot"]
-    for run in guided[2:4]:
-        record_start(run)
-    assert tried(hot, files / "out") == ["hot", "guided"]
+    runs = make_runs([files / "base.yaml"], overlays, [0], files / "out")
+    assert list(check_runs(runs, ANY_PROCESSES)) == ["plain", "hot"]
 
 
 def test_a_run_tells_the_settings_it_was_begun_with(files):

@@ -14,7 +14,7 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.train.cli import main
 from offleash.train.variants.overlays import find_overlays
-from offleash.train.variants.runs import plan, reason
+from offleash.train.variants.runs import make_runs, reason
 from offleash.train.variants.sweep import _tail, run_sweep
 
 STAND_IN = """
@@ -47,7 +47,7 @@ def sweep(tmp_path):
     for name in ("hot", "cold"):
         (tmp_path / f"{name}.yaml").write_text("learning_rate: 2.0e-3\n")
     overlays = find_overlays([str(tmp_path / f"{name}.yaml") for name in ("hot", "cold")])
-    runs = plan(tmp_path / "base.yaml", overlays, [0], tmp_path / "out", [])
+    runs = make_runs([tmp_path / "base.yaml"], overlays, [0], tmp_path / "out")
     return runs, tmp_path / "out", (sys.executable, str(tmp_path / "stand_in.py"))
 
 
@@ -68,6 +68,25 @@ def test_the_first_run_draws_the_base_alone_and_ended_runs_are_left_alone(sweep,
     assert "hot seed 0: ended in 0:0" in said
     assert "pass@1 .250, NSCR -.125" in said
     assert "3 of 3 runs have ended already" in said
+
+
+def test_of_a_planned_run_that_has_ended_checkpoints_and_samples_are_deleted(sweep):
+    runs, out, launch = sweep
+    assert run_sweep(runs[:1], out, launch) == []
+    folder = runs[0].folder
+    for name in ("checkpoint-0", "pools"):
+        (folder / name).mkdir()
+        (folder / name / "large").touch()
+    assert run_sweep(runs[:2], out, launch, numbers_only=True) == []
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "asked.json",
+        "budget.json",
+        "final",
+        "log.txt",
+        "support.json",
+    ]
+    assert all(run.has_ended for run in runs[:2])
+    assert run_sweep(runs[:2], out, launch, numbers_only=True) == []
 
 
 def test_a_failed_run_is_told_of_and_tried_again_and_the_others_go_on(sweep, capfd):
@@ -187,7 +206,7 @@ def test_a_sweep_of_the_lab_killed_midway_continues_and_is_the_sweep_it_would_ha
     assert main(words) == 0
     printed = capfd.readouterr()
     assert "hot seed 1: ended" in printed.err
-    assert "0 of 1 variants better" in printed.out
+    assert "no verdict follows" in " ".join(printed.out.split())
     assert main(lab_words(tmp_path / "whole")) == 0
     ours, theirs = (json.loads((tmp_path / name / "out" / "report.json").read_text()) for name in ("killed", "whole"))
     assert ours == theirs

@@ -1,0 +1,44 @@
+"""The plans that ship: readable, complete, and of runs that can be trained."""
+
+from pathlib import Path
+
+import pytest
+
+from offleash import recipes
+from offleash.train.variants.plans import CLAIM_SEEDS, CONFIRM, SCREEN, planned_runs, read_plan
+
+VARIANTS = Path(recipes.__path__[0]) / "variants"
+PLANS = sorted((VARIANTS / "plans").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_a_plan_is_what_its_name_says(path):
+    plan = read_plan(path)
+    assert path.stem == f"{plan.stage}_{plan.recipe}"
+    assert {"plain", "low_lr", "high_lr", "high_beta", "two_updates", "placebo"} == set(plan.controls)
+    assert plan.stage == SCREEN or len(plan.seeds) >= CLAIM_SEEDS
+
+
+@pytest.mark.parametrize("path", [path for path in PLANS if path.stem.startswith(SCREEN)], ids=lambda path: path.stem)
+def test_a_screen_has_every_variant_and_control_that_ships(path):
+    plan = read_plan(path)
+    assert {*plan.controls, *plan.variants} == {"plain", *(overlay.stem for overlay in VARIANTS.glob("*.yaml"))}
+
+
+def test_screens_and_confirmations_differ_only_in_what_they_must():
+    plans = {path.stem: read_plan(path) for path in PLANS}
+    screens, confirmations = ([p for p in plans.values() if p.stage == stage] for stage in (SCREEN, CONFIRM))
+    assert len(screens) == len(confirmations) == 3
+    assert len({str(plan.settings) for plan in plans.values()}) == 1
+    assert len({(plan.eps, plan.margin, plan.equal_samples) for plan in plans.values()}) == 1
+    assert not {seed for p in screens for seed in p.seeds} & {seed for p in confirmations for seed in p.seeds}
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_every_run_of_a_plan_can_be_trained(path, tmp_path):
+    plan = read_plan(path)
+    if not (VARIANTS.parent / f"{plan.recipe}.yaml").exists():
+        pytest.skip(f"no recipe {plan.recipe}")
+    arms = len(plan.controls) + len(plan.variants) + 1
+    runs = planned_runs(plan, tmp_path / "out")
+    assert len(runs) == arms * len(plan.controls["plain"]) * len(plan.seeds)

@@ -1,0 +1,219 @@
+"""Conditional inertness: do arms whose advantages see only rewards share one path of the answers given correctness?
+
+An advantage that is a function of the group's binary rewards has the expected gradient c(P) grad P on a problem with
+probability P of a correct answer, whatever the function. So at equal P of a problem the conditional distribution over
+its correct answers is the same for all such arms (for independent softmax policies; approximately for a shared
+network). Statistic, predictions and what refutes them: recipes/variants/PREDICTIONS.md.
+
+The distance of two runs on a problem is the total variation between their conditional distributions at equal P,
+averaged over a few values of P. `departure` is how much further an arm's runs are from plain's than plain's are from
+each other, in units of how far plain itself moved from the base.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offleash.eval.stats.intervals import Estimate
+from offleash.train.variants.equal_pass import position, rising
+from offleash.train.variants.exact import ExactPath
+from offleash.train.variants.plans import CLAIM_SEEDS
+from offleash.train.variants.significance import CONFIDENCE, mean_over_seeds, t_quantile
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FRACTIONS = (0.25, 0.5, 0.75, 1.0)
+"""Of the way from the base's P of a problem to the highest that two runs share."""
+LEAST_GAIN = 0.05
+"""Of P, by both runs, for a problem to be compared."""
+LEAST_PROBLEMS = 10
+BOUND = 0.1
+"""A reward-only arm is predicted to depart by less."""
+REWARD_ONLY = (
+    *("low_lr", "high_lr", "equal_samples", "pass_at_k", "pkpo", "maxrl", "focal", "nsr", "w_reinforce"),
+    "dynamic_sampling",
+)
+ANSWER_AWARE = (
+    *("outcome_batch", "outcome_ucb", "unlikeliness", "ucpo", "mode_replay", "rehearsal", "anchor", "anchor_js"),
+    *("seeding", "tilt"),
+)
+_TINY = 1e-300  # a probability of exactly 0 has no logarithm
+
+
+class Departure(NamedTuple):
+    departure: Estimate
+    """0: as plain's runs among themselves. NaN if too little can be compared. n counts seeds."""
+    problems: int
+    """Compared: those that enough runs of both learned."""
+    entropy: Estimate
+    """Of the conditional distribution, in nats, minus plain's at equal P; means over seeds of the same number."""
+    entropy_from_base: Estimate
+    """The same minus the base's."""
+    forward_kl: Estimate
+    """Of the base to the run over correct answers (`forward_kl`), minus plain's at equal pass@1."""
+    word: str
+    """For a reward-only arm `held`, `refuted` or `undecided`; otherwise `leaves` (interval above 0) or `undecided`."""
+
+
+class Curves:
+    """A run's P of every problem, made monotone, and its log-probabilities."""
+
+    def __init__(self, path: ExactPath) -> None:
+        self.problem_u = path.problem_u
+        self.fit_tp = np.array([rising(column) for column in path.correct_tp().T.tolist()]).T
+        self.log_tu = np.log(np.maximum(path.probability_tu, _TINY))
+
+    def conditional_u(self, level_p: Floats) -> Floats:
+        """The distribution over each problem's correct answers where its P was the level, interpolated."""
+        at_p = np.maximum((self.fit_tp <= level_p).sum(axis=0) - 1, 0)
+        next_p = np.minimum(at_p + 1, len(self.fit_tp) - 1)
+        below_p, above_p = (np.take_along_axis(self.fit_tp, i[None], axis=0)[0] for i in (at_p, next_p))
+        rise_p = above_p - below_p
+        part_p = np.clip(np.divide(level_p - below_p, rise_p, out=np.zeros_like(rise_p), where=rise_p > 0), 0.0, 1.0)
+        unit = np.arange(len(self.problem_u))
+        before_u, after_u = (self.log_tu[i[self.problem_u], unit] for i in (at_p, next_p))
+        return _normalized(before_u + part_p[self.problem_u] * (after_u - before_u), self.problem_u)
+
+
+def departure_of(arm: str, ours: Mapping[int, ExactPath], plain: Mapping[int, ExactPath]) -> Departure:
+    """From the runs of both by seed."""
+    seeds = sorted(set(ours) & set(plain))
+    if len(seeds) < CLAIM_SEEDS:
+        return _unknown(len(seeds))
+    pairs = [(Curves(ours[seed]), Curves(plain[seed])) for seed in seeds]
+    tables = _tables([mine for mine, _ in pairs], [theirs for _, theirs in pairs])
+    several = list(range(len(seeds)))
+    if (problems := int(tables.compared(several).sum())) < LEAST_PROBLEMS:
+        return _unknown(len(seeds))
+    found = _jackknife(tables.departure, len(seeds))
+    gaps = [_entropy_gaps(mine, theirs) for mine, theirs in pairs]
+    kls = [_forward_kl_gap(ours[seed], plain[seed]) for seed in seeds]
+    to_plain, to_base = (mean_over_seeds([gap[i] for gap in gaps]) for i in range(2))
+    return Departure(found, problems, to_plain, to_base, mean_over_seeds(kls), _word(arm, found))
+
+
+def distances(ours: Curves, theirs: Curves) -> Floats:
+    """Per problem the mean total variation at equal P; NaN where one of the two gained too little."""
+    levels, compared_p = _levels(ours, theirs)
+    gaps = [_variation(ours.conditional_u(x_p), theirs.conditional_u(x_p), ours.problem_u) for x_p in levels]
+    return np.where(compared_p, np.mean(gaps, axis=0), np.nan)
+
+
+def moved(run: Curves) -> Floats:
+    """Per problem the mean total variation between the run and the base at the same values of P."""
+    levels, compared_p = _levels(run, run)
+    base_u = _normalized(run.log_tu[0], run.problem_u)
+    gaps = [_variation(run.conditional_u(x_p), base_u, run.problem_u) for x_p in levels]
+    return np.where(compared_p, np.mean(gaps, axis=0), np.nan)
+
+
+def forward_kl(path: ExactPath, passed: float) -> float:
+    """Mean over problems of the sum of b log(b / pi) over correct answers, b the base, where pass@1 was `passed`."""
+    log_tu = np.log(np.maximum(path.probability_tu, _TINY))
+    place = position(path.correct_tp().mean(axis=1).tolist(), passed)
+    after = min(place.at + 1, len(log_tu) - 1)
+    log_u = log_tu[place.at] + place.part * (log_tu[after] - log_tu[place.at])
+    return float(np.bincount(path.problem_u, path.base_u * (log_tu[0] - log_u)).mean())
+
+
+def entropies(share_u: Floats, problem_u: Ints) -> Floats:
+    """Of each problem's distribution over its correct answers, in nats."""
+    return np.asarray(np.bincount(problem_u, -share_u * np.log(np.maximum(share_u, _TINY))), dtype=np.float64)
+
+
+class _Tables(NamedTuple):
+    """Distances by problem: of an arm's runs to plain's, of plain's among themselves, and of plain's to the base."""
+
+    across_ijp: Floats
+    within_ijp: Floats
+    moved_ip: Floats
+
+    def departure(self, kept: Sequence[int]) -> float:
+        across_p, within_p, moved_p = self._means(kept)
+        there_p = self.compared(kept)
+        return float((across_p - within_p)[there_p].mean() / moved_p[there_p].mean())
+
+    def compared(self, kept: Sequence[int]) -> NDArray[np.bool_]:
+        across_p, within_p, moved_p = self._means(kept)
+        return ~np.isnan(across_p + within_p + moved_p)
+
+    def _means(self, kept: Sequence[int]) -> tuple[Floats, Floats, Floats]:
+        """Over pairs of seeds; NaN for a problem that no pair can compare."""
+        chosen = np.ix_(kept, kept)
+        pairs = [table[chosen].reshape(len(kept) ** 2, -1) for table in (self.across_ijp, self.within_ijp)]
+        return _nanmean(pairs[0]), _nanmean(pairs[1]), _nanmean(self.moved_ip[list(kept)])
+
+
+def _tables(ours: Sequence[Curves], plain: Sequence[Curves]) -> _Tables:
+    """Pairs of equal seeds share their data and do not count: NaN."""
+    n, none_p = len(plain), np.full(plain[0].fit_tp.shape[1], np.nan)
+    across = [[distances(ours[i], plain[j]) if i != j else none_p for j in range(n)] for i in range(n)]
+    within = [[distances(plain[i], plain[j]) if j < i else none_p for j in range(n)] for i in range(n)]
+    return _Tables(np.array(across), np.array(within), np.array([moved(run) for run in plain]))
+
+
+def _levels(ours: Curves, theirs: Curves) -> tuple[list[Floats], NDArray[np.bool_]]:
+    """Values of P for every problem, and which problems have several answers and were learned by both."""
+    start_p = np.minimum(ours.fit_tp[0], theirs.fit_tp[0])
+    top_p = np.minimum(ours.fit_tp[-1], theirs.fit_tp[-1])
+    compared_p = (top_p - start_p >= LEAST_GAIN) & (np.bincount(ours.problem_u) >= 2)
+    return [start_p + fraction * (top_p - start_p) for fraction in FRACTIONS], compared_p
+
+
+def _jackknife(value: Callable[[Sequence[int]], float], n: int) -> Estimate:
+    """Student's t with the error of the delete-one jackknife over seeds."""
+    full = value(range(n))
+    without = np.array([value([i for i in range(n) if i != left]) for left in range(n)])
+    error = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
+    half = t_quantile((1 + CONFIDENCE) / 2, n - 1) * error
+    return Estimate(full, full - half, full + half, n)
+
+
+def _entropy_gaps(ours: Curves, plain: Curves) -> tuple[float, float]:
+    """At the highest P that both reach: the run's mean conditional entropy minus plain's, and minus the base's."""
+    levels, compared_p = _levels(ours, plain)
+    if not compared_p.any():
+        return math.nan, math.nan
+    base_u = _normalized(ours.log_tu[0], ours.problem_u)
+    shares = (ours.conditional_u(levels[-1]), plain.conditional_u(levels[-1]), base_u)
+    mine, theirs, base = (float(entropies(share_u, ours.problem_u)[compared_p].mean()) for share_u in shares)
+    return mine - theirs, mine - base
+
+
+def _forward_kl_gap(ours: ExactPath, plain: ExactPath) -> float:
+    top = min(float(path.correct_tp().mean(axis=1).max()) for path in (ours, plain))
+    return forward_kl(ours, top) - forward_kl(plain, top)
+
+
+def _word(arm: str, found: Estimate) -> str:
+    if arm in REWARD_ONLY:
+        return "held" if found.high < BOUND else "refuted" if found.low > BOUND else "undecided"
+    return "leaves" if found.low > 0 else "undecided"
+
+
+def _unknown(seeds: int) -> Departure:
+    nothing = Estimate(math.nan, math.nan, math.nan, seeds)
+    return Departure(nothing, 0, nothing, nothing, nothing, "not compared")
+
+
+def _nanmean(rows_xp: Floats) -> Floats:
+    known = ~np.isnan(rows_xp)
+    counts_p = known.sum(axis=0)
+    sums_p = np.where(known, rows_xp, 0.0).sum(axis=0)
+    return np.divide(sums_p, counts_p, out=np.full(counts_p.shape, np.nan), where=counts_p > 0)
+
+
+def _normalized(log_u: Floats, problem_u: Ints) -> Floats:
+    top_p = np.full(int(problem_u.max()) + 1, -np.inf)
+    np.maximum.at(top_p, problem_u, log_u)
+    weight_u = np.exp(log_u - top_p[problem_u])
+    return weight_u / np.bincount(problem_u, weight_u)[problem_u]
+
+
+def _variation(ours_u: Floats, theirs_u: Floats, problem_u: Ints) -> Floats:
+    """Total variation per problem."""
+    return np.bincount(problem_u, np.abs(ours_u - theirs_u)) / 2

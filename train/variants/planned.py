@@ -1,0 +1,293 @@
+"""The report of a planned sweep: the runs' exact probabilities read, judged by the plan, as tables and a record."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from offleash.eval.report.numbers import DASH, estimate, share
+from offleash.eval.report.tables import Table
+from offleash.eval.stats.exact_support import EPSILONS
+from offleash.train.variants.exact import ExactPath, check_same_base, outcomes, read_path
+from offleash.train.variants.exact_figures import LEASH, floors_figure, leash_figure
+from offleash.train.variants.hparams import write_hparams
+from offleash.train.variants.inertness import ANSWER_AWARE, REWARD_ONLY, Departure, departure_of
+from offleash.train.variants.overlays import PLAIN
+from offleash.train.variants.plans import CLAIM_SEEDS, CONFIRM, RULE, Plan
+from offleash.train.variants.report import FORMAT, Drawing, Report, check_ended, write_report
+from offleash.train.variants.results import Measured, Sweep, read_sweep
+from offleash.train.variants.runs import Run, asked_of, run_name
+from offleash.train.variants.verdicts import SCREENED, ArmResult, Judged, Trial, judge
+
+
+def write_planned(
+    plan: Plan, versions: Sequence[Mapping[str, Any]], runs: Sequence[Run], out: Path, width: int = 118
+) -> str:
+    """The report of the runs that have ended, written to `out` together with the HParams page; returned as text."""
+    ended = check_ended(runs)
+    sweep = read_sweep(runs)
+    paths = {run.name: read_path(run.folder) for run in ended}
+    check_same_base(paths)
+    judged = judge(plan, trials_of(ended, paths))
+    written = write_report(planned(judged, versions, sweep, paths), out, width)
+    write_hparams(out / "tensorboard", sweep.runs, {(run.overlay.name, run.seed): asked_of(run) for run in ended})
+    return written
+
+
+def trials_of(runs: Sequence[Run], paths: Mapping[str, ExactPath]) -> list[Trial]:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.overlay.name, []).append(run)
+    return [
+        Trial(name, of[0].overlay.arm, of[0].overlay.is_control, {run.seed: outcomes(paths[run.name]) for run in of})
+        for name, of in groups.items()
+    ]
+
+
+def planned(
+    judged: Judged, versions: Sequence[Mapping[str, Any]], sweep: Sweep, paths: Mapping[str, ExactPath]
+) -> Report:
+    """`paths`: by the name of the run."""
+    missing = [f"{name}: no result, {why}" for name, why in sweep.missing.items()]
+    plan, base = judged.plan, next(iter(paths.values()))
+    departures = _departures(judged, paths)
+    drawings = [
+        Drawing("leash", leash_figure(judged, base), f"pass@1 against exact NSCR({plan.eps:g}). Curve: {LEASH}."),
+        Drawing("floors", floors_figure(judged), "Exact NSCR at every floor eps. Dashes: the same at plain's pass@1."),
+    ]
+    return Report(
+        title=f"Planned sweep ({plan.stage}): {plan.recipe}",
+        warnings=missing,
+        summary=_summary(judged, versions),
+        drawings=drawings,
+        tables=_tables(judged, sweep, departures),
+        notes=_notes(judged, sweep),
+        record=record(judged, versions, sweep, departures),
+    )
+
+
+def record(
+    judged: Judged, versions: Sequence[Mapping[str, Any]], sweep: Sweep, departures: Mapping[str, Departure]
+) -> dict[str, Any]:
+    """{"format", "plans": [every version with its sha256], "eps", "confidence", "missing", "arms": [ARM],
+    "inertness": {arm: offleash.train.variants.inertness.Departure}}
+
+    ARM: arm, trial (the chosen one), control, seeds, word, better, no_worse (null if not judged), above (controls),
+    "pass_at_1", "nscr", "line", "gap" (each of the last three {eps: ESTIMATE}), "to_plain_line", "pass_difference",
+    "differences" {control: ESTIMATE}, reached, problems_gained, problems_lost, rollouts, base_samples, seconds,
+    sampled_nscr (the last four null if unknown). ESTIMATE: value, low, high, n (seeds).
+    """
+    return {
+        "format": FORMAT,
+        "plans": versions,
+        "eps": judged.plan.eps,
+        "confidence": judged.confidence,
+        "missing": sweep.missing,
+        "arms": [_arm_record(arm, _measured(arm.trial, sweep)) for arm in judged.arms],
+        "inertness": {arm: found._asdict() for arm, found in departures.items()},
+    }
+
+
+def _arm_record(arm: ArmResult, runs: Sequence[Measured]) -> dict[str, Any]:
+    return {
+        "arm": arm.trial.arm,
+        "trial": arm.trial.name,
+        "control": arm.trial.is_control,
+        "seeds": arm.trial.seeds,
+        "word": arm.word,
+        "better": arm.is_better,
+        "no_worse": arm.no_worse,
+        "above": arm.above,
+        "pass_at_1": arm.passed,
+        **{
+            key: {f"{eps:g}": value for eps, value in zip(EPSILONS, of, strict=True)}
+            for key, of in (("nscr", arm.nscr_e), ("line", arm.line_e), ("gap", arm.gap_e))
+        },
+        "to_plain_line": arm.to_plain_line,
+        "pass_difference": arm.pass_difference,
+        "differences": arm.differences,
+        "reached": arm.reached,
+        "problems_gained": arm.gained,
+        "problems_lost": arm.lost,
+        "rollouts": _mean([run.rollouts for run in runs]),
+        "base_samples": _mean([run.base_samples for run in runs]),
+        "seconds": _mean([run.seconds for run in runs]),
+        "sampled_nscr": _mean([run.last["nscr"] for run in runs]),
+    }
+
+
+def _summary(judged: Judged, versions: Sequence[Mapping[str, Any]]) -> list[str]:
+    plan, eps = judged.plan, f"{judged.plan.eps:g}"
+    hashes = " -> ".join(f"{version['sha256'][:12]} ({version['since']})" for version in versions)
+    lines = [f"Plan {hashes}. Outcome: exact NSCR({eps}), margin {plan.margin:g}."]
+    if all(arm.word == SCREENED for arm in judged.arms):
+        best = ", ".join(arm.trial.name for arm in judged.variants[:4]) or DASH
+        why = "a screen makes no claims" if plan.stage != CONFIRM else f"fewer than {CLAIM_SEEDS} seeds: no claims"
+        return [*lines, f"Screened ({why}). The first by the plan's rule ({RULE}): {best}."]
+    for arm in judged.variants:
+        lines.append(f"{arm.trial.arm}: {_claim(arm, eps)}.")
+    return lines
+
+
+def _claim(arm: ArmResult, eps: str) -> str:
+    if arm.word == SCREENED:
+        return f"screened, fewer than {CLAIM_SEEDS} seeds"
+    passed = "pass@1 no worse than plain's" if arm.no_worse else "pass@1 not shown to be no worse than plain's"
+    above = ", ".join(arm.above) or "nothing"
+    better = "better than plain and every control; " if arm.is_better else ""
+    return f"{arm.word}; {better}{passed}; at equal pass@1 NSCR({eps}) above {above}"
+
+
+def _departures(judged: Judged, paths: Mapping[str, ExactPath]) -> dict[str, Departure]:
+    """Of every arm but plain; {} in a screen."""
+    if judged.plan.stage != CONFIRM:
+        return {}
+    chosen = {arm.trial.arm: arm.trial for arm in judged.arms}
+    of = {arm: {s: paths[run_name(trial.name, s)] for s in trial.seeds} for arm, trial in chosen.items()}
+    return {arm: departure_of(arm, runs, of[PLAIN]) for arm, runs in of.items() if arm != PLAIN}
+
+
+def _tables(judged: Judged, sweep: Sweep, departures: Mapping[str, Departure]) -> list[Table]:
+    found = [_arms(judged), _floors(judged), _differences(judged), _samples(judged, sweep)]
+    if departures:
+        found.append(_inertness(departures))
+    if len(judged.trials) > len(judged.arms):
+        found.append(_trials(judged))
+    return [*found, _runs(sweep)]
+
+
+def _arms(judged: Judged) -> Table:
+    e, eps = EPSILONS.index(judged.plan.eps), f"{judged.plan.eps:g}"
+    header = (
+        *("", "verdict", "seeds", "pass@1", f"NSCR({eps})", "leash line", "gap to the line", "gap at plain's pass@1"),
+        *("units reached", "problems gained", "problems lost"),
+    )
+    rows = [
+        (
+            _name(arm),
+            arm.word,
+            str(len(arm.trial.seeds)),
+            estimate(arm.passed),
+            estimate(arm.nscr_e[e]),
+            share(arm.line_e[e].value),
+            estimate(arm.gap_e[e]),
+            estimate(arm.to_plain_line),
+            *(f"{value:.1f}" for value in (arm.reached, arm.gained, arm.lost)),
+        )
+        for arm in judged.arms
+    ]
+    note = f"Exact probabilities. Leash line: {LEASH}. The last three are means over seeds at this floor."
+    return Table("arms", "Arms", header, tuple(rows), note)
+
+
+def _floors(judged: Judged) -> Table:
+    header = ("", *(f"NSCR({eps:g})" for eps in EPSILONS), *(f"gap({eps:g})" for eps in EPSILONS))
+    rows = [
+        (_name(arm), *(share(x.value) for x in arm.nscr_e), *(share(x.value) for x in arm.gap_e)) for arm in judged.arms
+    ]
+    note = "Only the plan's floor is judged. gap: NSCR minus that of the leash line at this pass@1."
+    return Table("floors", "Every floor", header, tuple(rows), note)
+
+
+def _differences(judged: Judged) -> Table:
+    controls = [arm.trial.arm for arm in judged.arms if arm.trial.is_control]
+    rows = [
+        (
+            _name(arm),
+            DASH if arm.pass_difference is None else estimate(arm.pass_difference),
+            DASH if arm.no_worse is None else "yes" if arm.no_worse else "not shown",
+            *(estimate(arm.differences[c]) if c in arm.differences else DASH for c in controls),
+        )
+        for arm in judged.arms
+    ]
+    header = ("", "pass@1 − plain", "no worse", *(f"NSCR − {control}" for control in controls))
+    note = "NSCR against the control where its pass@1 was the arm's (interpolated; its end if it never got there)."
+    return Table("differences", "Against plain and the controls at equal pass@1", header, tuple(rows), note)
+
+
+def _samples(judged: Judged, sweep: Sweep) -> Table:
+    rows = []
+    for arm in judged.arms:
+        runs = _measured(arm.trial, sweep)
+        drawn, base = _mean([run.rollouts for run in runs]), _mean([run.base_samples for run in runs])
+        total = None if drawn is None or base is None else drawn + base
+        counts = [DASH if value is None else f"{value:,.0f}" for value in (drawn, base, total)]
+        seconds = _mean([run.seconds for run in runs])
+        sampled = _mean([run.last["nscr"] for run in runs])
+        cells = (DASH if seconds is None else f"{seconds:,.0f}", DASH if sampled is None else share(sampled))
+        rows.append((_name(arm), *counts, *cells))
+    header = ("", "rollouts", "base samples", "total samples", "seconds", f"sampled NSCR@{sweep.k}")
+    note = "Means over seeds. Seconds: of training steps by the wall clock of the machine, without measurements."
+    return Table("samples", "Samples and compute", header, tuple(rows), note)
+
+
+def _inertness(departures: Mapping[str, Departure]) -> Table:
+    rows = [
+        (
+            arm,
+            "rewards" if arm in REWARD_ONLY else "answers" if arm in ANSWER_AWARE else DASH,
+            found.word,
+            str(found.problems),
+            *(estimate(value) for value in (found.departure, found.entropy, found.entropy_from_base, found.forward_kl)),
+        )
+        for arm, found in departures.items()
+    ]
+    header = (
+        *("", "advantage sees", "prediction", "problems", "departure from plain's path", "entropy − plain"),
+        *("entropy − base", "forward KL − plain"),
+    )
+    note = (
+        "Of the distribution over correct answers given correctness, at equal P of a problem (recipes/variants/"
+        "PREDICTIONS.md). Departure: 0 as plain's seeds among themselves, 1 as far again as plain moved. Forward KL of "
+        "the base over correct answers at equal pass@1. 95 % intervals over seeds."
+    )
+    return Table("inertness", "Conditional inertness", header, tuple(rows), note)
+
+
+def _trials(judged: Judged) -> Table:
+    chosen = {arm.trial.name for arm in judged.arms}
+    rows = []
+    for trial in judged.trials:
+        passed, nscr = trial.mean(judged.plan.eps)
+        rows.append((trial.name, str(len(trial.seeds)), share(passed), share(nscr), "yes" * (trial.name in chosen)))
+    header = ("", "seeds", "pass@1", f"NSCR({judged.plan.eps:g})", "chosen")
+    note = (
+        f"Rule: {RULE}. Among an arm's trials with a pass@1 of at least the chosen plain's minus the margin the one "
+        "with the highest outcome, otherwise the one with the highest pass@1; of plain the highest pass@1."
+    )
+    return Table("trials", "Trials", header, tuple(rows), note)
+
+
+def _runs(sweep: Sweep) -> Table:
+    rows = [(f"{run.variant} seed {run.seed}", str(run.steps[-1]), "ended") for run in sweep.runs]
+    rows += [(name, DASH, why[:60]) for name, why in sweep.missing.items()]
+    return Table("runs", "Runs", ("", "step", "state"), tuple(rows))
+
+
+def _notes(judged: Judged, sweep: Sweep) -> tuple[str, ...]:
+    plan = judged.plan
+    return (
+        f"Problems: {dict(plan.problems)}; {len(plan.seeds)} seeds; k = {sweep.k} for sampled numbers.",
+        f"Means over seeds with {100 * judged.confidence:.4g} % intervals for other seeds and other problems: variance "
+        "over seeds plus that of a jackknife over 20 groups of problems, Student's t."
+        + (" In a confirmation they hold for all variants together." if plan.stage == CONFIRM else ""),
+        "shrinks: NSCR's interval lies below 0. expands: a unit below the floor in the base is reached, and the gap's "
+        "interval lies above 0. as good as reweighting: the gap's interval lies above minus the margin. keeps: none of "
+        "these.",
+        "no worse: the interval of pass@1 minus plain's lies above minus the margin. better: no worse than plain, and "
+        "NSCR above plain's and every control's at equal pass@1.",
+        f"screened: a screen, or fewer than {CLAIM_SEEDS} seeds; nothing is claimed.",
+    )
+
+
+def _name(arm: ArmResult) -> str:
+    return f"{arm.trial.name} (control)" if arm.trial.is_control and arm.trial.arm != PLAIN else arm.trial.name
+
+
+def _measured(trial: Trial, sweep: Sweep) -> list[Measured]:
+    return [run for run in sweep.runs if run.variant == trial.name]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else None
