@@ -13,6 +13,7 @@ import torch
 from offleash.train.explorers import EXPLORERS, find_explorer
 from offleash.train.explorers.base import Explorer
 from offleash.train.trainer import ExploringTrainer
+from offleash.train.variants.inertness import ANSWER_AWARE, REWARD_ONLY
 
 REWARDS_ONLY = {name for name in EXPLORERS if find_explorer(name).rewards_only}
 OBSERVERS = {"mode_replay", "reference_reset", "seeding"}
@@ -63,6 +64,11 @@ def test_other_answers_and_likelihoods_change_the_advantages_unless_rewards_only
 def test_an_explorer_that_declares_it_acts_through_advantages_alone(name):
     kind = find_explorer(name)
     assert [hook for hook in HOOKS if getattr(kind, hook) is not getattr(Explorer, hook)] == []
+
+
+def test_the_prediction_is_about_all_of_them():
+    assert set(REWARD_ONLY) >= REWARDS_ONLY
+    assert not REWARDS_ONLY & set(ANSWER_AWARE)
 
 
 def test_the_documentation_lists_them():
