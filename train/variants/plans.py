@@ -2,7 +2,7 @@
 
     stage: screen                  # screen: choose settings, rank variants; confirm: the claims
     recipe: lab
-    problems: {split: validation, n: 128}     # confirm needs {split: probe, ...}
+    problems: {split: validation, n: 128}     # over the recipe's probe_args; confirm needs {split: probe, ...}
     seeds: [0, 1]
     settings: {max_steps: 100, monitor_exact: true}       # of every run
     outcome: {nscr: 1.0e-3}        # exact NSCR at this floor, the only thing that gets a verdict
@@ -133,8 +133,9 @@ def planned_runs(plan: Plan, out: Path, processes: int = 1) -> list[Run]:
 
     Raises ConfigError for what cannot be trained, and if `equal_samples` is less than what some arm takes.
     """
-    common = {**plan.settings, "probe_args": dict(plan.problems)}
-    base = [find_recipe(plan.recipe), _written(out, "common", common)]
+    recipe = find_recipe(plan.recipe)
+    problems = {**_mapping("probe_args", read_recipe_file(recipe).get("probe_args")), **plan.problems}
+    base = [recipe, _written(out, "common", {**plan.settings, "probe_args": problems})]
     arms = {PLAIN: plan.controls[PLAIN], **plan.controls, **plan.variants}
     overlays = [overlay for arm in arms for overlay in _overlays(arm, arms[arm], arm in plan.controls, out)]
     recipes = check_runs(make_runs(base, overlays, plan.seeds[:1], out), processes)

@@ -50,7 +50,8 @@ def test_every_trial_of_every_arm_is_run_with_its_own_settings(tmp_path, write):
     )
     assert recipes["focal.2"].run.explorers == {"focal": {"gamma": 4.0}}
     assert {recipe.training.max_steps for recipe in recipes.values()} == {100}
-    assert recipes["plain"].run.probe_task_args == {"split": "validation", "n": 16}
+    recipe = parse_recipe(["--config", "lab", "--use_cpu", "true"])
+    assert recipes["plain"].run.probe_task_args == {**recipe.run.probe_task_args, "split": "validation", "n": 16}
     assert runs[1].folder == tmp_path / "out" / "plain.2" / "seed-0"
 
 
