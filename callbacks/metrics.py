@@ -1,6 +1,7 @@
 """From pools to the numbers of a monitored step, by the tags of `callbacks.tags`.
 
-`sample_metrics` needs what was counted of one pool; `support_metrics` needs the hits of two.
+`sample_metrics` needs what was counted of one pool; `support_metrics` needs the hits of two; `spelling_metrics` those
+of their spellings.
 """
 
 import math
@@ -14,6 +15,7 @@ from offleash.callbacks.tags import Level, Metric
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import STATUSES, VALUES, Hits, Tally
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spellings import Spelled, match_spellings, respelled
 from offleash.eval.stats.cover import TAUS, cover_at_tau
 from offleash.eval.stats.diversity import effective_answers
 from offleash.eval.stats.noise import noise_test
@@ -89,6 +91,25 @@ def support_metrics(base: Hits, policy: Hits) -> dict[str, float]:
         **_level(tags.UNIT, base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem),
         **_level(tags.PROBLEM, base.correct_p, policy.correct_p, base.n_p, policy.n_p, problems),
     }
+
+
+def spelling_metrics(base: Spelled | None, policy: Spelled | None) -> dict[str, float]:
+    """Dynamics of the ways in which correct answers are written; {} where a task does not tell them apart."""
+    if base is None or policy is None:
+        return {}
+    base, policy = match_spellings(base, policy)
+    of, hits = base.hits.unit_problem, (base.hits.unit_hits, policy.hits.unit_hits)
+    table, noise = dynamics(*hits), noise_test(*hits, base.hits.n_p[of], policy.hits.n_p[of], of)
+    level = tags.SPELLING
+    counted = {getattr(level, name): float(getattr(table, name)) for name in ("preserved", "shrunk", "expanded")}
+    rates = {getattr(level, name): getattr(table, name) for name in ("srr", "ndr", "nscr")}
+    others = {
+        # What noise alone would lose is not known: that needs a list of the spellings that nobody sampled.
+        level.p_shrunk_strength: noise.shrunk.p_strength,
+        level.p_expanded_strength: noise.expanded.p_strength,
+        level.respelled: float(respelled(base, policy).sum()),
+    }
+    return {metric.tag: value for metric, value in (counted | rates | others).items()}
 
 
 def _level(

@@ -70,7 +70,7 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
     lines += [
         f"{'seconds spent monitoring':46}{seconds:>27.1f}",
         "",
-        f"At step {last}: {moved_words(history[last])}.",
+        f"At step {last}: {moved_words(history[last])}{spelling_words(history[last])}.",
         f"A second sample of the base: {_expected(history[last], 'shrunk')} lost, "
         f"{_expected(history[last], 'expanded')} gained.",
         f"Support counts (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples per step);",
@@ -90,6 +90,16 @@ def moved_words(metrics: Mapping[str, float]) -> str:
         found = "unknown" if math.isnan(sure) else f"{sure:.0f}" if sure else "none"
         words.append(f"{verb} {'-' if math.isnan(count) else f'{count:.0f}'} ({p_words(p)}, {found} beyond chance)")
     return ", ".join(words)
+
+
+def spelling_words(metrics: Mapping[str, float]) -> str:
+    """How many spellings were lost, and how many of those answers are still reached; "" if they are not told apart."""
+    level = tags.SPELLING
+    if level.shrunk.tag not in metrics:
+        return ""
+    lost, kept = metrics[level.shrunk.tag], metrics[level.respelled.tag]
+    still = f", {kept:.0f} of them of answers still reached" if lost else ""
+    return f"; spellings: NSCR {three_digits(metrics[level.nscr.tag])}, lost {lost:.0f}{still}"
 
 
 def _expected(metrics: Mapping[str, float], part: str) -> str:

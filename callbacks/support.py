@@ -17,7 +17,14 @@ from offleash.callbacks import tags
 from offleash.callbacks.contamination import check_dataset_contamination
 from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
-from offleash.callbacks.metrics import count_whole, pass_curve, sample_metrics, sampled, support_metrics
+from offleash.callbacks.metrics import (
+    count_whole,
+    pass_curve,
+    sample_metrics,
+    sampled,
+    spelling_metrics,
+    support_metrics,
+)
 from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
@@ -29,6 +36,7 @@ from offleash.callbacks.summary import (
     read_record,
     read_steps,
     run_summary,
+    spelling_words,
     three_digits,
     write_record,
 )
@@ -39,6 +47,7 @@ from offleash.eval.errors import ConfigError, OffleashError, PoolError
 from offleash.eval.pool.counts import Hits, Tally
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.spellings import Spelled
 from offleash.eval.problem import Task
 from offleash.eval.sampling import derive_seed
 from offleash.eval.stats.passk import powers_of_two
@@ -141,6 +150,7 @@ class SupportCallback(TrainerCallback):
         """Empty until the base's pool is whole; the same on every rank."""
         self.base_pool: Pool | None = None
         self.base_hits: Hits | None = None
+        self.base_spelled: Spelled | None = None
         """On the main process: read once, so that nothing done to the pool later changes a number."""
         self._base_logged: set[int] = set()
 
@@ -199,7 +209,7 @@ class SupportCallback(TrainerCallback):
         spec = self.ranks.on_main(lambda: self._step_spec(seed, step, path))
         pool = self.policy_pool.fill(path, spec, seed)
         counted = self.ranks.on_main(lambda: _counted(pool))
-        metrics = self.ranks.from_main(lambda: self._metrics(counted))
+        metrics = self.ranks.from_main(lambda: self._metrics(counted, pool))
         if self.importance is not None:
             metrics |= self.importance.measure(self.base_pool, pool, self.base_hits)
         if self.exact is not None:
@@ -212,11 +222,12 @@ class SupportCallback(TrainerCallback):
             self._report(step, counted.hits, last)
         return metrics
 
-    def _metrics(self, counted: Tally | None) -> dict[str, float]:
+    def _metrics(self, counted: Tally | None, pool: Pool | None) -> dict[str, float]:
         counted = _there(counted)
         return {
             **sample_metrics(counted, self.trainer.temperature),
             **support_metrics(_there(self.base_hits), counted.hits),
+            **spelling_metrics(self.base_spelled, _there(pool).spelled()),
             tags.SAMPLES.tag: float(self.k * len(self.task.problems)),
             tags.MONITOR_FAILED.tag: float(self.observer.failed),
         }
@@ -235,7 +246,7 @@ class SupportCallback(TrainerCallback):
             f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
             f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
             f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])}, "
-            f"{moved_words(metrics)} ({metrics[tags.SECONDS.tag]:.1f} s)"
+            f"{moved_words(metrics)}{spelling_words(metrics)} ({metrics[tags.SECONDS.tag]:.1f} s)"
         )
 
     def log_base(self, step: int) -> None:
@@ -269,6 +280,7 @@ class SupportCallback(TrainerCallback):
         self.base_pool = self.policy_pool.fill_base(self.base_pools, spec, seed, step=step)
         counted = self.ranks.on_main(lambda: self._count_base(self.base_pool))
         self.base_hits = counted.hits if counted is not None else None
+        self.base_spelled = self.ranks.on_main(lambda: _there(self.base_pool).spelled())
         self.base_metrics = self.ranks.from_main(lambda: sample_metrics(_there(counted), self.trainer.temperature))
 
     def _count_base(self, pool: Pool | None) -> Tally:

@@ -53,6 +53,20 @@ class Level(NamedTuple):
     expanded_sure: Metric
 
 
+class Spelling(NamedTuple):
+    """Support of the ways in which correct answers are written, where a task tells spellings of one answer apart."""
+
+    preserved: Metric
+    shrunk: Metric
+    expanded: Metric
+    srr: Metric
+    ndr: Metric
+    nscr: Metric
+    p_shrunk_strength: Metric
+    p_expanded_strength: Metric
+    respelled: Metric
+
+
 class Rare(NamedTuple):
     """Units above a probability of 1/1000, by an estimator that reaches below the detection limit."""
 
@@ -120,6 +134,19 @@ PROBLEM = Level(
     Metric("support/problem/shrunk_sure", "problems", "lost beyond chance (Holm)", "eval.stats.noise.noise_test"),
     Metric("support/problem/expanded_sure", "problems", "gained beyond chance (Holm)", "eval.stats.noise.noise_test"),
 )
+_RESPELLED = "eval.pool.spellings.respelled"
+SPELLING = Spelling(
+    Metric("support/spelling/preserved", "spellings", "written by base and policy", "eval.stats.support.dynamics"),
+    Metric("support/spelling/shrunk", "spellings", "written by the base only: lost", "eval.stats.support.dynamics"),
+    Metric("support/spelling/expanded", "spellings", "by the policy only: gained", "eval.stats.support.dynamics"),
+    Metric("support/spelling/srr", "fraction", "fraction of base spellings kept", "eval.stats.support.Dynamics.srr"),
+    Metric("support/spelling/ndr", "fraction", "fraction of policy spellings new", "eval.stats.support.Dynamics.ndr"),
+    Metric("support/spelling/nscr", "ratio", "(gained - lost) / union", "eval.stats.support.Dynamics.nscr"),
+    Metric("support/spelling/p_shrunk_strength", "p-value", "of how firmly held", "eval.stats.noise.noise_test"),
+    Metric("support/spelling/p_expanded_strength", "p-value", "of how firmly gained", "eval.stats.noise.noise_test"),
+    Metric("support/spelling/respelled", "spellings", "lost, of an answer the policy still reaches", _RESPELLED),
+)
+"""Logged where the task tells spellings of one answer apart."""
 DETECTION_LIMIT = Metric(
     "support/detection_limit",
     "probability",
@@ -289,8 +316,8 @@ MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
 ONCE = (DETECTION_LIMIT, SAMPLES)
 """Constants of a run: logged at the first measured step only."""
 METRICS: tuple[Metric, ...] = (
-    *(*UNIT, *PROBLEM, DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, *IMPORTANCE, LOST_AND_GAINED),
-    *EXACT,
+    *(*UNIT, *PROBLEM, *SPELLING),
+    *(DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, *IMPORTANCE, LOST_AND_GAINED, *EXACT),
     *(PASS_AT_K, PASS_AT_K_FIGURE, COVER_AT_TAU),
     *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, TOKEN_ENTROPY),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED),

@@ -28,6 +28,7 @@ from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import STATUSES, VALUES, Hits, Tally
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spellings import Spelled, match_spellings
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
 from offleash.eval.scoring.summary import problem_means
 from offleash.eval.stats.cover import TAUS, cover_at_tau
@@ -60,6 +61,10 @@ class Reader:
     def first(self, limit_p: Ints) -> Tally:
         """Of the draws with an index below each problem's limit."""
         return self.pool.tally(limit_p, self.note)
+
+    @cached_property
+    def spelled(self) -> Spelled | None:
+        return self.pool.spelled()
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -106,6 +111,8 @@ class Aligned:
     rows_k: int
     """Draws that majority, plug-in entropy and cover are about, the fewest where they differ."""
     notes: tuple[str, ...]
+    spelled: tuple[Spelled, Spelled] | None = None
+    """Base and policy over the spellings that either has; None if spellings are not told apart."""
 
     @property
     def unit_problem(self) -> Ints:
@@ -145,7 +152,20 @@ def _align_fixed(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Ali
         _arm(one, one.all, one.all.hits, _values(one.all, unrecorded(one), all_k_p), unlimited_p, kept, None)
         for one in (base, policy)
     )
-    return Aligned(task, kept, _domains(base.pool, kept), of_base, of_policy, None, k_p, int(k_p.min()), tuple(notes))
+    sides = (_domains(base.pool, kept), of_base, of_policy)
+    return Aligned(task, kept, *sides, None, k_p, int(k_p.min()), tuple(notes), _spelled(base, policy, kept))
+
+
+def _spelled(base: Reader, policy: Reader, kept: Ints) -> tuple[Spelled, Spelled] | None:
+    if base.spelled is None or policy.spelled is None:
+        return None
+    one, other = match_spellings(base.spelled, policy.spelled)
+    return _spelled_of_problems(one, kept), _spelled_of_problems(other, kept)
+
+
+def _spelled_of_problems(side: Spelled, kept: Ints) -> Spelled:
+    units = np.flatnonzero(np.isin(side.hits.unit_problem, kept))
+    return Spelled(_of_problems(side.hits, kept), tuple(side.answer_u[u] for u in units))
 
 
 def _align_stopped(base: Reader, policy: Reader, kept: Ints, k: int | None) -> Aligned:

@@ -77,6 +77,17 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Spellings:
+    """The same of the spellings of correct answers that either side sampled; `Noise.expected` is not known (NaN)."""
+
+    level: Level
+    lost: int
+    """Spellings that only the base reached, of all samples."""
+    respelled: int
+    """Those of them whose answer the policy reaches in another spelling."""
+
+
+@dataclass(frozen=True, slots=True)
 class Curves:
     """pass@k of both sides from all their draws; NaN at a budget that a side's smallest problem does not reach."""
 
@@ -146,6 +157,8 @@ class Scope:
     rows: Mapping[str, Contrast]
     """Keys: see `offleash.eval.comparison.scopes.ROWS`."""
     perplexity: tuple[Perplexity, ...]
+    spellings: Spellings | None
+    """Of the problems whose task tells spellings of one answer apart; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,26 @@ handed to the estimators. Resampling is over problems with base and policy kept 
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offleash.eval.comparison.align import Aligned, Arm
-from offleash.eval.comparison.result import Contrast, Curves, Level, Noise, Perplexity, Scope, Sensitivity, Support
+from offleash.eval.comparison.result import (
+    Contrast,
+    Curves,
+    Level,
+    Noise,
+    Perplexity,
+    Scope,
+    Sensitivity,
+    Spellings,
+    Support,
+)
+from offleash.eval.pool.counts import Hits
+from offleash.eval.pool.spellings import respelled
 from offleash.eval.stats.curves import CORNER_WEIGHT, CORNERS, DIFFERENCE_CORNER_WEIGHT, compare_curves
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 from offleash.eval.stats.noise import Excess, NoiseTest, noise_test
@@ -138,6 +151,7 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
         rows_k=min(part.aligned.rows_k for part in parts),
         rows=_rows(parts, how),
         perplexity=tuple(_perplexities(parts, problems, how)),
+        spellings=_spellings(parts, int(k_p.min()), how),
     )
 
 
@@ -177,10 +191,40 @@ def _problem_hits(part: Part) -> _Hits:
 
 
 def _unit_hits(part: Part) -> _Hits:
-    base, policy = part.aligned.base.hits, part.aligned.policy.hits
-    problem_u = base.unit_problem[part.chosen_u]
-    hits = (base.unit_hits[part.chosen_u], policy.unit_hits[part.chosen_u])
+    return _of_units(part, part.aligned.base.hits, part.aligned.policy.hits, part.chosen_u)
+
+
+def _of_units(part: Part, base: Hits, policy: Hits, chosen_u: NDArray[np.bool_]) -> _Hits:
+    problem_u = base.unit_problem[chosen_u]
+    hits = (base.unit_hits[chosen_u], policy.unit_hits[chosen_u])
     return _Hits(*hits, base.n_p[problem_u], policy.n_p[problem_u], problem_u, part.aligned.k_p[problem_u])
+
+
+def _spellings(parts: Sequence[Part], k: int, how: _Resampling) -> Spellings | None:
+    told = [part for part in parts if part.aligned.spelled is not None]
+    if not told:
+        return None
+    hits, lost, kept = [], 0, 0
+    for part in told:
+        assert part.aligned.spelled is not None
+        base, policy = part.aligned.spelled
+        chosen_u = part.chosen_p[base.hits.unit_problem]
+        lost += int(np.sum((base.hits.unit_hits > 0) & (policy.hits.unit_hits == 0) & chosen_u))
+        kept += int(np.sum(respelled(base, policy) & chosen_u))
+        hits.append(_of_units(part, base.hits, policy.hits, chosen_u))
+    return Spellings(_without_expectation(_level(told, hits, k, how)), lost, kept)
+
+
+def _without_expectation(level: Level) -> Level:
+    """What noise alone would show is not known where the units that nobody sampled are not listed; the tests hold."""
+
+    def known(noise: Noise) -> Noise:
+        return replace(noise, expected=math.nan, excess=math.nan)
+
+    def of(support: Support) -> Support:
+        return replace(support, shrunk=known(support.shrunk), expanded=known(support.expanded))
+
+    return replace(level, any_hit=of(level.any_hit), stable=None if level.stable is None else of(level.stable))
 
 
 def _joined(parts: Sequence[_Hits]) -> _Hits:

@@ -23,6 +23,7 @@ _SCHEMA = pa.schema(
         ("index", pa.int32()),
         ("completion", pa.large_string()),
         ("answer", pa.large_string()),
+        ("spelling", pa.large_string()),
         ("correct", pa.bool_()),
         ("status", pa.string()),
         ("extracted_by", pa.string()),

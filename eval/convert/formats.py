@@ -59,6 +59,7 @@ class Record:
     index: int | None = None
     completion: str | None = None
     answer: str | None = None
+    spelling: str | None = None
     answered: bool = False
     correct: bool | None = None
     status: Status | None = None
@@ -126,6 +127,7 @@ def _offleash(row: Mapping[str, Any], reading: Reading) -> list[Record]:
         as_integer(row.get("index"), "index"),
         as_completion(row.get("completion")),
         as_text(row.get("answer"), "answer"),
+        as_text(row.get("spelling"), "spelling"),
         answered="answer" in row,
         correct=as_bool(row.get("correct"), "correct"),
         status=status,

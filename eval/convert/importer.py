@@ -138,7 +138,17 @@ class _Shared:
 
     def slimmed(self, record: Record) -> Record:
         """Without the text of its completion: "" stands for any."""
-        for name in ("problem_id", "answer", "extracted_by", "prompt", "question", "gold", "meta", "all_answers"):
+        for name in (
+            "problem_id",
+            "answer",
+            "spelling",
+            "extracted_by",
+            "prompt",
+            "question",
+            "gold",
+            "meta",
+            "all_answers",
+        ):
             setattr(record, name, self._one(getattr(record, name)))
         record.completion = None if record.completion is None else ""
         return record
@@ -307,7 +317,10 @@ class _Verifier:
 
 
 def _given_verdicts(records: Sequence[Record]) -> list[Verdict]:
-    return [Verdict(one.answer, bool(one.correct), _status_of(one), one.extracted_by) for one in records]
+    return [
+        Verdict(one.answer, bool(one.correct), _status_of(one), one.extracted_by, spelling=one.spelling)
+        for one in records
+    ]
 
 
 def _check_verdicts(records: Sequence[Record], answers: Mapping[str, Sequence[str] | None], path: Path) -> None:

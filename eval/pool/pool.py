@@ -30,13 +30,15 @@ from offleash.eval.pool.counts import (
 )
 from offleash.eval.pool.rows import SCHEMA, Sample, rows_table
 from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.spellings import SPELLING_COLUMNS, Level, Spelled, count_spellings
 from offleash.eval.pool.store import Answers, Chunk, Draws, Parts, Seen, read_problems, write_problems
 from offleash.eval.problem import Problem
 
 _NOTE_ROWS = 5_000_000
-FORMAT = 2
+FORMAT = 3
 """Of the folder's layout. Older ones are read and continued, a newer one is refused."""
 _FORMER_NAMES = {"extracted_by": "step"}  # of columns, in parts of format 1
+_LATER = ("spelling",)  # columns that parts of formats 1 and 2 do not have
 
 
 class Pool:
@@ -59,7 +61,8 @@ class Pool:
     def __init__(self, path: Path, spec: PoolSpec) -> None:
         self.path = path
         self.spec = spec
-        self.parts = Parts(path, "samples", SCHEMA, b"offleash.spec", spec.fingerprint(), ("answer",), _FORMER_NAMES)
+        stamp, encoded = (b"offleash.spec", spec.fingerprint()), ("answer", "spelling")
+        self.parts = Parts(path, "samples", SCHEMA, *stamp, encoded, _FORMER_NAMES, _LATER)
 
     @classmethod
     def create(
@@ -141,8 +144,8 @@ class Pool:
     ) -> Iterator[Chunk]:
         """The samples, each (problem, index) once, in chunks of bounded size and in the order they were written.
 
-        `limit` keeps the first samples of each problem (index < limit), `problem_ids` these problems. `answer` comes
-        dictionary-encoded.
+        `limit` keeps the first samples of each problem (index < limit), `problem_ids` these problems. `answer` and
+        `spelling` come dictionary-encoded.
         """
         if strange := [name for name in columns if name not in SCHEMA.names]:
             raise PoolError(f"a pool has no column {', '.join(strange)}; it has {', '.join(SCHEMA.names)}")
@@ -167,11 +170,23 @@ class Pool:
         ascending = bool(np.all(key_r[:-1] < key_r[1:]))
         return table if ascending else table.take(pa.array(np.argsort(key_r, kind="stable")))
 
-    def hits(self, limit: int | None = None) -> Hits:
-        """Samples and correct samples per problem, hits per unit, of the first `limit` samples."""
+    def hits(self, limit: int | None = None, level: Level = "answer") -> Hits:
+        """Samples and correct samples per problem, hits per unit, of the first `limit` samples.
+
+        At the level "spelling" the units are the spellings of correct answers that were sampled; there are none if the
+        task does not tell spellings apart.
+        """
+        if level == "spelling":
+            return count_spellings(self.problem_ids, self.scan(SPELLING_COLUMNS, limit)).hits
         listed = any(answers is not None for answers in self.answers)
         chunks = self.scan(["correct", "answer"] if listed else ["correct"], limit)
         return count_hits(self.problem_ids, self.answers, chunks)
+
+    def spelled(self) -> Spelled | None:
+        """Hits of every spelling of a correct answer; None if no sample has a spelling on record."""
+        if not self.parts.has_values("spelling"):
+            return None
+        return count_spellings(self.problem_ids, self.scan(SPELLING_COLUMNS))
 
     def answer_counts(self, limit: int | None = None) -> AnswerCounts:
         """Samples per (problem, answer class), of the first `limit` samples."""
@@ -260,7 +275,7 @@ def _read_spec(folder: Path) -> PoolSpec:
     version = content.get("format") if isinstance(content, dict) else None
     if isinstance(version, int) and version > FORMAT:
         raise PoolError(f"{folder} is a pool of format {version}, this Offleash reads up to {FORMAT}: upgrade Offleash")
-    if version not in (1, FORMAT) or not isinstance(content.get("spec"), dict):
+    if version not in range(1, FORMAT + 1) or not isinstance(content.get("spec"), dict):
         raise PoolError(f"{path} does not describe a pool (format {version!r}); restore it or sample a new pool")
     spec = PoolSpec.from_json(content["spec"])
     if spec.fingerprint() != content.get("fingerprint"):

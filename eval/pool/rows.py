@@ -22,6 +22,7 @@ SCHEMA = pa.schema(
         pa.field("problem_id", _CODES, nullable=False),
         pa.field("index", pa.int32(), nullable=False),
         pa.field("answer", pa.large_string()),
+        pa.field("spelling", pa.large_string()),
         pa.field("correct", pa.bool_(), nullable=False),
         pa.field("status", _CODES, nullable=False),
         pa.field("extracted_by", _CODES),
@@ -41,7 +42,7 @@ class Sample:
     """One completion with its verdict; None means unknown.
 
     `logprob` is the sum over its tokens, `base_logprob` the same sum under the base model, `entropy` the mean over its
-    tokens of the entropy of the next-token distribution.
+    tokens of the entropy of the next-token distribution, `spelling` how the answer was written (see `Verdict`).
     """
 
     problem_id: str
@@ -55,11 +56,13 @@ class Sample:
     base_logprob: float | None = None
     entropy: float | None = None
     completion: str | None = None
+    spelling: str | None = None
 
     @classmethod
     def judged(cls, problem_id: str, index: int, verdict: Verdict, **measured: Any) -> "Sample":
         """A sample with the fields of its verdict."""
-        return cls(problem_id, index, verdict.answer, verdict.correct, verdict.status, verdict.extracted_by, **measured)
+        judged = (verdict.answer, verdict.correct, verdict.status, verdict.extracted_by)
+        return cls(problem_id, index, *judged, spelling=verdict.spelling, **measured)
 
 
 def rows_table(rows: pa.Table | Mapping[str, Any] | Sequence[Sample]) -> pa.Table:

@@ -112,6 +112,8 @@ class Parts:
     """Text columns that are read dictionary-encoded, so that counting them never touches their text twice."""
     former_names: Mapping[str, str] = field(default_factory=dict)
     """Columns that older versions wrote under another name: new name -> old name."""
+    later: tuple[str, ...] = ()
+    """Columns that older versions did not write: there they are unknown."""
 
     def paths(self) -> list[Path]:
         return sorted(self.folder.glob(f"{self.kind}-*.parquet"))
@@ -128,12 +130,15 @@ class Parts:
         wide = any(map(pa.types.is_large_string, read))
         check_is_file(path)
         try:
-            with pq.ParquetFile(path, read_dictionary=list(self.encoded), page_checksum_verification=True) as part:
+            about = pq.read_metadata(path)
+            encoded = [name for name in self.encoded if name in about.schema.names]
+            settings = {"metadata": about, "read_dictionary": encoded, "page_checksum_verification": True}
+            with pq.ParquetFile(path, **settings) as part:
                 stored = self._check(path, part.schema_arrow)
-                names = [stored[name] for name in columns]
+                names = [stored[name] for name in columns if name in stored]
                 for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, columns=names):
                     batch.validate(full=True)
-                    yield batch.select(names).rename_columns(list(columns))
+                    yield self._with_later(batch.select(names), columns, stored)
         # Besides arrow's own, what its Python layer raises on a mangled footer.
         except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
             reason = str(error).splitlines()[0]
@@ -164,12 +169,33 @@ class Parts:
             pass
         return seen
 
-    def _check(self, path: Path, found: pa.Schema) -> dict[str, str]:
-        """The name under which the part stores each column of the schema."""
-        stored = {
-            name: name if name in found.names else self.former_names.get(name, name) for name in self.schema.names
+    def has_values(self, column: str) -> bool:
+        """Whether any part may have a value in a column, by what the parts say of themselves."""
+        return any(_has_values(path, column) for path in self.paths())
+
+    def _with_later(self, batch: pa.RecordBatch, columns: Sequence[str], stored: Mapping[str, str]) -> pa.RecordBatch:
+        """With nulls for the columns that the part does not have."""
+        if all(name in stored for name in columns):
+            return batch.rename_columns(list(columns))
+        kinds = {
+            name: pa.dictionary(pa.int32(), self.schema.field(name).type)
+            if name in self.encoded
+            else self.schema.field(name).type
+            for name in columns
         }
-        typed = [item for item in self.schema if item.name not in self.encoded]
+        found = [
+            batch.column(stored[name]) if name in stored else pa.nulls(batch.num_rows, kinds[name]) for name in columns
+        ]
+        return pa.RecordBatch.from_arrays(found, names=list(columns))
+
+    def _check(self, path: Path, found: pa.Schema) -> dict[str, str]:
+        """The name under which the part stores each column of the schema that it has."""
+        stored = {
+            name: name if name in found.names else self.former_names.get(name, name)
+            for name in self.schema.names
+            if name in found.names or name not in self.later
+        }
+        typed = [item for item in self.schema if item.name in stored and item.name not in self.encoded]
         if found.names != list(stored.values()) or any(found.field(stored[f.name]).type != f.type for f in typed):
             raise PoolError(
                 f"{path} does not have the columns of a part ({', '.join(self.schema.names)}): move it away"
@@ -177,6 +203,19 @@ class Parts:
         if (found.metadata or {}).get(self.stamp_key) != self.stamp.encode():
             raise PoolError(f"{path} was made with other settings (its fingerprint differs): move it away")
         return stored
+
+
+def _has_values(path: Path, column: str) -> bool:
+    check_is_file(path)
+    try:
+        metadata = pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise PoolError(f"{path} is damaged ({str(error).splitlines()[0]}): move it away and resume") from error
+    names = metadata.schema.names
+    if column not in names:
+        return False
+    groups = (metadata.row_group(i).column(names.index(column)) for i in range(metadata.num_row_groups))
+    return any(not g.is_stats_set or g.statistics.null_count < g.num_values for g in groups)
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

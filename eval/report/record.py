@@ -19,7 +19,9 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
               rows avg, majority, tokens, token_entropy, answer_entropy, answer_entropy_corrected, effective_answers,
               pcmd, unseen, unseen_correct, cover_0.2, cover_0.8, no_answer, truncated, timeout, error, kl_base_k1,
               "perplexity": [{"drawn_by": base | policy, "under": itself | base | policy, "all": ESTIMATE,
-              "preserved": ...}] (under base or policy: the other model, where it is known)
+              "preserved": ...}] (under base or policy: the other model, where it is known),
+              "spelling": LEVEL with lost and respelled (spellings lost, and those of an answer that the policy still
+              reaches, of all samples), or null where the task does not tell spellings of an answer apart
     LEVEL     total, "hits1": SUPPORT, "hits5": SUPPORT or null
     SUPPORT   preserved, shrunk, expanded, out, srr, ndr, sds, nscr: each an ESTIMATE; detection_limit; what sampling
               alone explains: expected_shrunk (by a second sample of the base), excess_shrunk, p_shrunk (of the count),
@@ -116,6 +118,12 @@ def _scope(scope: Scope) -> dict[str, Any]:
         "leads": curves.leads,
         "samples": scope.rows,
         "perplexity": [{"drawn_by": row.drawn_by, "under": row.under, **row.estimates} for row in scope.perplexity],
+        "spelling": scope.spellings
+        and {
+            **_level(scope.spellings.level),
+            "lost": scope.spellings.lost,
+            "respelled": scope.spellings.respelled,
+        },
     }
 
 

@@ -19,6 +19,7 @@ from offleash.eval.comparison.result import (
     PolicyResult,
     Scope,
     SideInfo,
+    Spellings,
 )
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.counts import VALUES
@@ -102,6 +103,7 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
     lost, gained = (count(units.estimates[cell].value) for cell in ("shrunk", "expanded"))
     curves = scope.curves
     last = last_common(curves)
+    spelled = () if scope.spellings is None else (spelling_words(scope.spellings),)
     return (
         f"Of the {known} {what} that the base reached in {_k(scope)} samples, the policy lost {lost}; "
         f"{noise_words(units.shrunk, 'lose', 'held', scope.cut)}. It gained {gained}; "
@@ -109,6 +111,17 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
         f"An answer that was never sampled may still have a probability of up to {units.detection_limit:.2g}.",
         f"pass@1 goes from {share(curves.base[0].value)} to {share(curves.policy[0].value)}, pass@{curves.ks[last]:,} "
         f"from {share(curves.base[last].value)} to {share(curves.policy[last].value)}. {lead_words(curves)}",
+        *spelled,
+    )
+
+
+def spelling_words(spellings: Spellings) -> str:
+    """Ways to write an answer beside the answers."""
+    reached = spellings.level.any_hit.estimates
+    p, s, e = (count(reached[cell].value) for cell in ("preserved", "shrunk", "expanded"))
+    return (
+        f"Of the ways in which correct answers were written, {p} were kept, {s} lost and {e} gained; of the "
+        f"{spellings.lost:,} lost in all samples, {spellings.respelled:,} write an answer that the policy reaches."
     )
 
 
@@ -189,11 +202,14 @@ def _tables(comparison: Comparison, result: PolicyResult) -> list[Table]:
 
 def _support_table(scope: Scope, confidence: str) -> Table:
     rows = []
-    for name, level in _levels(scope):
+    spelled = [] if scope.spellings is None else [("spellings", scope.spellings.level)]
+    for name, level in [*_levels(scope), *spelled]:
         for support in (level.any_hit, level.stable):
             if support is None:
                 continue
             counts = [count(support.estimates[cell].value) for cell in CELLS]
+            if name == "spellings":
+                counts[-1] = DASH  # those that nobody sampled are not known
             metrics = [estimate(support.estimates[metric]) for metric in METRICS]
             noise = [_noise_words(support.shrunk, scope.cut), _noise_words(support.expanded, scope.cut)]
             rows.append((f"{name}, hits ≥ {support.threshold}", *counts, *noise, *metrics))
@@ -208,6 +224,11 @@ def _support_table(scope: Scope, confidence: str) -> Table:
         f"{'; from all samples' if scope.cut else ''}). {confidence} intervals over problems. "
         f"Detection limit: {scope.units.any_hit.detection_limit:.2g} if never sampled{stable_limit}."
     )
+    if spelled:
+        note += (
+            " Spellings: the ways in which correct answers were written; how many noise alone would move is not known, "
+            "because those that nobody sampled are not listed."
+        )
     if any("." in cell for row in rows for cell in row[1:5]):
         note += " Counts with a decimal are the mean over all subsets of that many samples."
     return Table("support", "Support", header, tuple(rows), note)

@@ -3,7 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from offleash.callbacks.metrics import count_whole, measured, sample_metrics, support_metrics
+from offleash.callbacks.metrics import count_whole, measured, sample_metrics, spelling_metrics, support_metrics
+from offleash.callbacks.summary import spelling_words
+from offleash.callbacks.tags import SPELLING
 from offleash.eval.comparison.changes import Change, changes
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import Hits
@@ -159,3 +161,24 @@ def test_budgets_are_powers_of_two():
     assert powers_of_two(1) == [1]
     assert powers_of_two(64) == [1, 2, 4, 8, 16, 32, 64]
     assert powers_of_two(100)[-1] == 64
+
+
+def test_spellings_lost_and_gained_are_counted_where_a_task_tells_them_apart(tmp_path):
+    def spelled(name, texts):
+        made = make_pool(tmp_path / name, None, len(texts), PROBLEMS[:1], ANSWERS[:1])
+        answers = {"2+2": "2+2", "(2)+2": "2+2", "2*2": "2*2", "(2)*2": "2*2"}
+        made.append([Sample("p", i, answers[text], True, "ok", spelling=text) for i, text in enumerate(texts)])
+        return made.spelled()
+
+    base = spelled("base", ["2+2"] * 10 + ["(2)+2"] * 9 + ["2*2"])
+    policy = spelled("policy", ["2+2"] * 19 + ["(2)*2"])
+    metrics = spelling_metrics(base, policy)
+    assert set(metrics) == {metric.tag for metric in SPELLING}
+    assert [metrics[f"support/spelling/{cell}"] for cell in ("preserved", "shrunk", "expanded")] == [1, 2, 1]
+    assert metrics["support/spelling/srr"] == pytest.approx(1 / 3)
+    assert metrics["support/spelling/nscr"] == pytest.approx(-1 / 4)
+    assert metrics["support/spelling/respelled"] == 2  # the policy reaches 2*2 in another spelling
+    assert metrics["support/spelling/p_shrunk_strength"] < 0.01 < metrics["support/spelling/p_expanded_strength"]
+    assert spelling_metrics(base, None) == spelling_metrics(None, policy) == {}
+    assert spelling_words(metrics) == "; spellings: NSCR -0.250, lost 2, 2 of them of answers still reached"
+    assert spelling_words({}) == ""

@@ -243,7 +243,7 @@ def test_opening_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     for damaged, message in [
         (text[:50], "JSON"),
         ("[]", "does not describe a pool"),
-        (text.replace('"format": 2', '"format": 3'), "format 3"),
+        (text.replace('"format": 3', '"format": 4'), "format 4"),
         (text.replace('"temperature": 1.0', '"temperature": 0.5'), "changed after"),
         (text.replace('"temperature": 1.0', '"temperature": null'), "cannot be read"),
         (text.replace('"temperature"', '"heat"'), "unknown.*heat"),
@@ -583,8 +583,8 @@ def pool_of_format_1(path: Path, pairs: list[tuple[int, int]]) -> None:
     """As it was on disk: the extraction rule is in a column called `step`."""
     pool = Pool.create(path, SPEC, PROBLEMS)
     text = (path / "pool.json").read_text()
-    assert '"format": 2' in text
-    (path / "pool.json").write_text(text.replace('"format": 2', '"format": 1'))
+    assert '"format": 3' in text
+    (path / "pool.json").write_text(text.replace('"format": 3', '"format": 1'))
     columns = {**rows(pairs), "step": ["boxed" if i % 2 else None for _, i in pairs]}
     arrays = [pa.array(columns.get(item.name, [None] * len(pairs)), item.type) for item in OLD_COLUMNS]
     stamp = {b"offleash.spec": pool.spec.fingerprint().encode()}
