@@ -140,7 +140,7 @@ SUPPORT = {*CELLS, *METRICS, "detection_limit"} | {
 }
 SCOPE = {
     "problems", "one_unit", "k_min", "k_max", "n_min", "rows_k", "unit", "problem",
-    "pass_at_k", "curves_state", "leads", "samples", "perplexity",
+    "pass_at_k", "curves_state", "leads", "samples", "perplexity", "spelling",
 }  # fmt: skip
 EXAMPLE = {
     "task", "problem_id", "answer", "base_hits", "base_n", "policy_hits", "policy_n",
