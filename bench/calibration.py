@@ -7,6 +7,7 @@
     python bench/calibration.py --table expected            # expected noise against the exact lab
     python bench/calibration.py --table stopped             # the same for adaptive plans
     python bench/calibration.py --table subsets             # NSCR at k = 64 from 64 and more samples
+    python bench/calibration.py --table leash               # the leash line from pools against the exact one
 
 Every table prints its worst case last. `docs/statistics.md` quotes these.
 """
@@ -20,11 +21,15 @@ from numpy.typing import NDArray
 
 from offleash.eval.stats.beta_binomial import fit_beta_binomial
 from offleash.eval.stats.curves import beyond_noise, compare_curves
+from offleash.eval.stats.exact_support import hit_by, sums
+from offleash.eval.stats.leash.pools import pool_against_line
+from offleash.eval.stats.leash.tilt import factors, solve, sums_by, tilt
+from offleash.eval.stats.leash.verdict import verdict
 from offleash.eval.stats.noise import NoiseTest, noise_test, one_sided
 from offleash.eval.stats.passk import budgets, pass_at_k
 from offleash.eval.stats.predictive import expected_moves
 from offleash.eval.stats.stopping import stopped_noise_test
-from offleash.eval.stats.subsets import expected_cells
+from offleash.eval.stats.subsets import expected_cells, in_support
 from offleash.eval.stats.support import cells_of, metrics
 
 Floats = NDArray[np.float64]
@@ -263,6 +268,87 @@ def run_plan(rate_p: Floats, successes: int, cap: int, rng: Rng) -> tuple[NDArra
     return np.where(hits_p == successes, ends_ps[:, -1], cap), hits_p
 
 
+def spread_rates(problems: int, rng: Rng) -> Floats:
+    """[problems, answers]: over five orders of magnitude."""
+    return rng.dirichlet([*[0.3] * 6, 1.5], problems)[:, :6] * 10 ** -rng.uniform(0, 3, (problems, 6))
+
+
+def log_rates(problems: int, rng: Rng) -> Floats:
+    """Evenly over seven orders of magnitude."""
+    return _at_most_one(10 ** -rng.uniform(0.5, 7, (problems, 5)))
+
+
+def gap_rates(problems: int, rng: Rng) -> Floats:
+    """Half of the answers likely, half all but impossible."""
+    likely = rng.random((problems, 4)) < 0.5
+    return np.where(likely, rng.uniform(0.03, 0.2, likely.shape), 10 ** -rng.uniform(4, 8, likely.shape))
+
+
+def cliff_rates(problems: int, rng: Rng) -> Floats:
+    """Half of the answers likely, half of one rate near the detection limit."""
+    return np.where(rng.random((problems, 4)) < 0.5, rng.uniform(0.03, 0.2, (problems, 4)), 4e-3)
+
+
+def beta_rates(problems: int, rng: Rng) -> Floats:
+    """One Beta for all."""
+    return _at_most_one(rng.beta(0.2, 3, (problems, 5)))
+
+
+def single_rates(problems: int, rng: Rng) -> Floats:
+    """One answer per problem."""
+    return rng.beta(0.3, 0.8, (problems, 1))
+
+
+def _at_most_one(rate_pa: Floats) -> Floats:
+    return rate_pa / np.maximum(1, 1.02 * rate_pa.sum(axis=1, keepdims=True))
+
+
+def one_beta_line(
+    hits: NDArray[np.int64], n: int, problem_u: NDArray[np.int64], goal: float, k: int, rng: Rng
+) -> float:
+    """The line's NSCR with a single Beta as prior of all rates."""
+    a, b = fit_beta_binomial(hits, n).posterior(hits, n)
+    base_bu = rng.beta(a, b, (64, a.size))
+    base_bp = sums_by(base_bu, problem_u)
+    grown_bp = factors(base_bp, solve(base_bp, np.ones(base_bp.shape), np.full(64, goal))[:, None])
+    reached_u = hit_by(base_bu * grown_bp[:, problem_u], k).mean(axis=0)
+    return float(metrics(cells_of(in_support(hits, n, k), reached_u).sum(axis=0))["nscr"])
+
+
+def leash(trials: int, rng: Rng) -> None:
+    """The leash line at k = 64 of 100 problems, from pools of the base and of the reweighted base itself.
+
+    NSCR of the exact line given the base pool, its estimate (with root mean square error), that of a single Beta; the
+    mean upper bound; how often the interval of policy less line holds 0, and how often reweighting is said to expand.
+    """
+    trials = min(trials, 100)
+    kinds = (beta_rates, single_rates, spread_rates, log_rates, gap_rates, cliff_rates)
+    print(f"{'rates':13} {'n':>4} {'w':>3} {'exact':>6} {'line':>6} {'rms':>5} {'one Beta':>9} {'bound':>6} "
+          f"{'holds 0':>8} {'expands':>8}")  # fmt: skip
+    worst = (0.0, "")
+    for kind in kinds:
+        for n in (64, 256):
+            for weight in (1, 4, 20):
+                rows = []
+                for _ in range(trials):
+                    rate_pa = kind(100, rng)
+                    base_u, problem_u = rate_pa.ravel(), np.repeat(np.arange(100), rate_pa.shape[1])
+                    tilted_u = tilt(base_u, problem_u, math.log(weight))
+                    hits, policy = drawn_units(problem_u, base_u, n, rng), drawn_units(problem_u, tilted_u, 64, rng)
+                    exact = metrics(cells_of(in_support(hits, n, 64), hit_by(tilted_u, 64)).sum(axis=0))["nscr"]
+                    found = pool_against_line(hits, policy, n, 64, problem_u, rng=rng, resamples=RESAMPLES // 2)
+                    single = one_beta_line(hits, n, problem_u, float(sums(tilted_u, problem_u).mean()), 64, rng)
+                    holds, expands = found.above.low <= 0 <= found.above.high, verdict(found) == "expands"
+                    rows.append([exact, found.line.value, single, found.line.high, holds, expands])
+                exact_b, line_b = np.array(rows)[:, :2].T
+                exact, line, single, bound, holds, expands = np.mean(rows, axis=0)
+                error = math.sqrt(np.mean((line_b - exact_b) ** 2))
+                print(f"{kind.__name__:13} {n:>4} {weight:>3} {exact:>6.3f} {line:>6.3f} {error:>5.3f} {single:>9.3f} "
+                      f"{bound:>6.3f} {holds:>8.2f} {expands:>8.2f}")  # fmt: skip
+                worst = max(worst, (float(expands), f"{kind.__name__}, n = {n}, w = {weight}"))
+    print(f"worst: {worst[0]:.3f} ({worst[1]}); standard error {math.sqrt(0.025 * 0.975 / trials):.3f}")
+
+
 TABLES: dict[str, Callable[[int, Rng], None]] = {
     "coverage": coverage,
     "headline": headline,
@@ -271,6 +357,7 @@ TABLES: dict[str, Callable[[int, Rng], None]] = {
     "power": power,
     "expected": expected,
     "stopped": stopped,
+    "leash": leash,
 }
 
 

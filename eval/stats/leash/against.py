@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.exact_support import check_probabilities, exact_dynamics
+from offleash.eval.stats.exact_support import check_probabilities, exact_dynamics, sums
 from offleash.eval.stats.intervals import Estimate, interval
 from offleash.eval.stats.leash.tilt import factors, solve, tilt, weight_at
 
@@ -51,35 +51,38 @@ def exact_against_line(
     """At the floor eps, from exact probabilities; the intervals are about problems like these."""
     base, index_u = check_probabilities("base", base_u, problem_u)
     policy, _ = check_probabilities("policy", policy_u, problem_u)
-    policy_p = sums_by(policy[None], index_u)[0]
+    base_p, policy_p = sums(base, index_u), sums(policy, index_u)
     log_weight = weight_at(base, index_u, float(policy_p.mean()))
     here = exact_dynamics(base, policy, eps)
     line = exact_dynamics(base, tilt(base, index_u, log_weight), eps).nscr if not np.isnan(log_weight) else np.nan
-    spread_3b = resample(
-        (base >= eps).astype(np.float64),
-        (policy >= eps).astype(np.float64),
-        policy_p,
-        index_u,
-        base_bu=lambda weight_bp: np.broadcast_to(base, (len(weight_bp), base.size)),
-        reach=lambda tilted_bu: (tilted_bu >= eps).astype(np.float64),
-        resamples=resamples,
-        rng=rng,
-    )
-    return against(here.nscr, line, spread_3b, here.expanded, log_weight, policy_p.size, confidence)
+
+    def above(probability: Floats) -> Floats:
+        return (probability >= eps).astype(np.float64)
+
+    def line_of(weighted: Weighted) -> tuple[Floats, Floats]:
+        base_bp = np.broadcast_to(base_p, weighted.weight_bp.shape)
+        log_weight_b = solve(base_bp, weighted.weight_bp, weighted.pass_at_1_b)
+        in_line_bu = above(base * factors(base_bp, log_weight_b[:, None])[:, index_u])
+        in_line_bu[np.isnan(log_weight_b)] = np.nan
+        return in_line_bu, in_line_bu
+
+    spread = resample(above(base), above(policy), policy_p, index_u, line=line_of, resamples=resamples, rng=rng)
+    return against(here.nscr, line, spread, here.expanded, log_weight, policy_p.size, confidence)
 
 
-def against(
-    nscr: float, line: float, spread_3b: Floats, reached: float, log_weight: float, n: int, confidence: float
-) -> AgainstLine:
-    """From the values and what resampling made of them."""
-    nscr_b, line_b, above_b = spread_3b
-    return AgainstLine(
-        interval(nscr, nscr_b, n, confidence),
-        interval(line, line_b, n, confidence),
-        interval(nscr - line, above_b, n, confidence),
-        float(reached),
-        log_weight,
-    )
+class Weighted(NamedTuple):
+    """Weights of the problems, one resample a row, and the policy's pass@1 under them."""
+
+    weight_bp: Floats
+    pass_at_1_b: Floats
+
+
+class Spread(NamedTuple):
+    """NSCR over resamples; `most_b` is the largest that the line may have."""
+
+    policy_b: Floats
+    line_b: Floats
+    most_b: Floats
 
 
 def resample(
@@ -88,47 +91,48 @@ def resample(
     policy_p: Floats,
     index_u: Ints,
     *,
-    base_bu: Callable[[Floats], Floats],
-    reach: Callable[[Floats], Floats],
+    line: Callable[[Weighted], tuple[Floats, Floats]],
     resamples: int,
     rng: np.random.Generator,
-) -> Floats:
-    """[3, resamples]: NSCR of the policy, of the line, and the difference.
-
-    `base_bu` gives the base's probabilities for each row of weights over problems; `reach` how far a unit of some
-    probability is in support.
-    """
+) -> Spread:
+    """`line` gives how far each unit is in the line's support, [rows, units], and how far it is at most."""
     if resamples < 1:
         raise ConfigError(f"resamples must be at least 1, got {resamples}")
-    spread = np.empty((3, resamples))
+    found = []
     step = max(1, _BLOCK // max(index_u.size, 1))
     for start in range(0, resamples, step):
         weight_bp = rng.standard_exponential((min(step, resamples - start), policy_p.size))
-        drawn_bu = base_bu(weight_bp * policy_p.size / weight_bp.sum(axis=1, keepdims=True))
-        line_bu = reach(tilt_rows(drawn_bu, index_u, weight_bp, weight_bp @ policy_p / weight_bp.sum(axis=1)))
-        weight_bu = weight_bp[:, index_u]
+        weight_bp *= policy_p.size / weight_bp.sum(axis=1, keepdims=True)
+        line_bu, most_bu = line(Weighted(weight_bp, weight_bp @ policy_p / policy_p.size))
+        policy_bu, weight_bu = np.broadcast_to(in_policy_u, line_bu.shape), weight_bp[:, index_u]
         pseudo_b4 = rng.standard_exponential((len(weight_bp), 4)) * (rng.random((len(weight_bp), 4)) < 0.5)
-        policy_bu = np.broadcast_to(in_policy_u, line_bu.shape)
-        policy_b, line_b = (
-            _nscr(weight_bu, in_base_u, in_bu, pseudo_b4 @ net, pseudo_b4 @ union)
-            for in_bu, net, union in zip((policy_bu, line_bu), _PSEUDO_NET, _PSEUDO_UNION, strict=True)
+        found.append(
+            [
+                _nscr(weight_bu, in_base_u, in_bu, pseudo_b4 @ _PSEUDO_NET[side], pseudo_b4 @ _PSEUDO_UNION[side])
+                for side, in_bu in ((0, policy_bu), (1, line_bu), (1, most_bu))
+            ]
         )
-        spread[:, start : start + step] = policy_b, line_b, policy_b - line_b
-    return spread
+    return Spread(*np.concatenate(found, axis=1))
 
 
-def tilt_rows(base_bu: Floats, index_u: Ints, weight_bp: Floats, pass_at_1_b: Floats) -> Floats:
-    """The reweighting of every row of probabilities at its pass@1; NaN where there is none."""
-    base_bp = sums_by(base_bu, index_u)
-    factor_bp = factors(base_bp, solve(base_bp, weight_bp, pass_at_1_b)[:, None])
-    return base_bu * factor_bp[:, index_u]
+def against(
+    nscr: float, line: float, spread: Spread, reached: float, log_weight: float, n: int, confidence: float
+) -> AgainstLine:
+    """From the values and what resampling made of them."""
 
+    def between(value: float, low_b: Floats, high_b: Floats) -> Estimate:
+        return Estimate(
+            value, interval(value, low_b, n, confidence).low, interval(value, high_b, n, confidence).high, n
+        )
 
-def sums_by(rows_bu: Floats, index_u: Ints) -> Floats:
-    """Of every row, the sum over each problem's units, at most 1: [rows, problems]."""
-    order = np.argsort(index_u, kind="stable")
-    starts = np.searchsorted(index_u[order], np.arange(int(index_u.max()) + 1))
-    return np.minimum(np.add.reduceat(rows_bu[:, order], starts, axis=1), 1.0)
+    policy_b, line_b, most_b = spread
+    return AgainstLine(
+        between(nscr, policy_b, policy_b),
+        between(line, line_b, most_b),
+        between(nscr - line, policy_b - most_b, policy_b - line_b),
+        float(reached),
+        log_weight,
+    )
 
 
 def _nscr(weight_bu: Floats, in_base_u: Floats, in_other_bu: Floats, net_b: Floats, union_b: Floats) -> Floats:

@@ -108,3 +108,10 @@ def solve(base_bp: Floats, weight_bp: Floats, pass_at_1_b: Floats) -> Floats:
     # The base's own pass@1 is the base, to the last digit.
     found_b = np.where((below_b <= own_b) & (own_b <= above_b), 0.0, found_b)
     return np.where((below_b > most_b) | (above_b < least_b) | np.isnan(pass_at_1_b), np.nan, found_b)
+
+
+def sums_by(rows_bu: Floats, index_u: Ints) -> Floats:
+    """Of every row, the sum over each problem's units, at most 1: [rows, problems]."""
+    order = np.argsort(index_u, kind="stable")
+    starts = np.searchsorted(index_u[order], np.arange(int(index_u.max()) + 1))
+    return np.minimum(np.add.reduceat(rows_bu[:, order], starts, axis=1), 1.0)
