@@ -336,7 +336,7 @@ def leash(trials: int, rng: Rng) -> None:
                     tilted_u = tilt(base_u, problem_u, math.log(weight))
                     hits, policy = drawn_units(problem_u, base_u, n, rng), drawn_units(problem_u, tilted_u, 64, rng)
                     exact = metrics(cells_of(in_support(hits, n, 64), hit_by(tilted_u, 64)).sum(axis=0))["nscr"]
-                    found = pool_against_line(hits, policy, n, 64, problem_u, rng=rng, resamples=RESAMPLES // 2)
+                    _, found = pool_against_line(hits, policy, n, 64, problem_u, rng=rng, resamples=RESAMPLES // 2)
                     single = one_beta_line(hits, n, problem_u, float(sums(tilted_u, problem_u).mean()), 64, rng)
                     holds, expands = found.above.low <= 0 <= found.above.high, verdict(found) == "expands"
                     rows.append([exact, found.line.value, single, found.line.high, holds, expands])

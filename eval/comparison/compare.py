@@ -14,6 +14,7 @@ import numpy as np
 from offleash.eval.comparison.align import Aligned, Reader, align, unrecorded
 from offleash.eval.comparison.examples import moved
 from offleash.eval.comparison.importance import importance
+from offleash.eval.comparison.leash import leash
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import Part, Settings, measure_scope, sensitivity
 from offleash.eval.comparison.sides import (
@@ -122,6 +123,7 @@ def _result(side: SideInfo, tasks: Sequence[Aligned], settings: Settings) -> tup
         domains=tuple(by_domain),
         sensitivity=tuple(sensitivity(parts, settings)),
         importance=importance(parts, settings),
+        leash=leash(parts, overall.curves.ks, settings),
         lost=moved(tasks, overall.units.any_hit.shrunk.sure_units, lost=True, limit=settings.examples),
         gained=moved(tasks, overall.units.any_hit.expanded.sure_units, lost=False, limit=settings.examples),
     )

@@ -12,6 +12,8 @@ from offleash.eval.comparison.changes import Change
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.intervals import Estimate
+from offleash.eval.stats.leash.against import AgainstLine
+from offleash.eval.stats.leash.verdict import Word
 from offleash.eval.stats.support import Dynamics
 
 CurvesState = Literal["crosses", "base_ahead", "policy_ahead", "undecided", "equal"]
@@ -171,6 +173,27 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, slots=True)
+class LeashLevel:
+    """Units, or problems: what k draws of the reweighted base would show, and how the policy stands against it."""
+
+    cells: Mapping[str, float]
+    """Expected counts of `support.CELLS`."""
+    against: AgainstLine
+    word: Word | None
+    """See `stats.leash.verdict`; None where nothing can be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leash:
+    """KL-optimal reweighting of the base at the policy's pass@1, estimated from the base's pools."""
+
+    units: LeashLevel
+    problem_level: LeashLevel
+    pass_at_k: tuple[float, ...]
+    """At the budgets of `Curves.ks`; NaN where the base has fewer draws."""
+
+
+@dataclass(frozen=True, slots=True)
 class Importance:
     """Units above `eps` by the draws of both sides, weighed under both models (see `stats.importance`)."""
 
@@ -219,6 +242,8 @@ class PolicyResult:
     sensitivity: tuple[Sensitivity, ...]
     importance: Importance | None
     """None if the pools are not scored under both models."""
+    leash: Leash | None
+    """None without units, and for adaptive plans, which stop counting hits."""
     lost: Moved
     gained: Moved
 

@@ -175,6 +175,11 @@ def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
     ]
 
 
+def joined_hits(parts: Sequence[Part], level: Literal["unit", "problem"]) -> _Hits:
+    """Of all parts, one after another."""
+    return _joined([(_unit_hits if level == "unit" else _problem_hits)(part) for part in parts])
+
+
 def _is_cut(part: Part) -> bool:
     n_base, n_policy = part.problems(lambda arm: arm.hits.n_p)
     k = part.aligned.k_p[part.chosen_p]

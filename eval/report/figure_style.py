@@ -23,9 +23,10 @@ DASHES = (0, (5, 3))
 LINES: dict[str, dict[str, Any]] = {
     "base": {"color": BASE, "linestyle": DASHES, "marker": "o"},
     "policy": {"color": POLICY, "linestyle": "-", "marker": "s"},
+    "leash": {"color": KEPT, "linestyle": ":", "marker": ""},
     "neither": {"color": SOFT, "linestyle": DASHES, "marker": "o"},
 }
-"""Keyword arguments of `Axes.plot` for a curve of the base, of the policy, and of neither."""
+"""Keyword arguments of `Axes.plot` for a curve of the base, of the policy, of the reweighted base, and of none."""
 
 _PAGE_COLORS = {
     PAPER: "--paper",

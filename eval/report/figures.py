@@ -8,7 +8,7 @@ from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.report.figure_style import BASE, INK, KEPT, LINES, OUT, PAPER, POLICY, SOFT, styled
 from offleash.eval.report.numbers import count, estimate, number
 from offleash.eval.report.sanitize import one_line
-from offleash.eval.report.tables import common_k
+from offleash.eval.report.tables import LEASH, common_k
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import detection_limit
 
@@ -28,7 +28,7 @@ _SHARE, _NET_SHARE, _POSITIVE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
 
 @styled()
 def passk_figure(result: PolicyResult, others: Sequence[PolicyResult] = ()) -> "Figure":
-    """Base and policy over k with their bands, other policies of a series thin, and where the lead changes hands."""
+    """Base, policy and reweighted base over k, other policies of a series thin, and where the lead changes hands."""
     curves = result.overall.curves
     figure, axes = _new_figure(_WIDE)
     for i, other in enumerate(others):
@@ -38,6 +38,9 @@ def passk_figure(result: PolicyResult, others: Sequence[PolicyResult] = ()) -> "
         _curve(axes, "base", curves.ks, curves.base, "base"),
         _curve(axes, "policy", curves.ks, curves.policy, one_line(result.side.label, 36)),
     ]
+    if result.leash is not None:
+        line = [Estimate(value, math.nan, math.nan, 0) for value in result.leash.pass_at_k]
+        told.append(_curve(axes, "leash", curves.ks, line, LEASH))
     powers = [k for k in curves.ks if k & (k - 1) == 0]
     _finish(axes, "pass@k", _thinned([(k, f"{k:,}") for k in powers], 10), "k", _SHARE, log_x=True)
     for row, lead in enumerate(curves.leads[1:] if curves.state == "crosses" else ()):
@@ -94,7 +97,10 @@ def series_figures(comparison: Comparison) -> "list[Figure]":
         figures.append(panel(f"pass@{k:,}", sides, _SHARE))
     for metric in ("srr", "ndr", "nscr"):
         values = [result.overall.units.any_hit.estimates[metric] for result in results]
-        figures.append(panel(f"{metric.upper()} of units", {"policy": values}, _limits(metric)))
+        lines = {"policy": values}
+        if metric == "nscr" and all(result.leash is not None for result in results):
+            lines["leash"] = [result.leash.units.against.line for result in results if result.leash is not None]
+        figures.append(panel(f"{metric.upper()} of units", lines, _limits(metric)))
     rows = [result.overall.rows["answer_entropy"] for result in results]
     sides = {"base": [row.base for row in rows], "policy": [row.policy for row in rows]}
     return [*figures, panel("answer entropy (nats)", sides, _POSITIVE)]

@@ -12,11 +12,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from offleash.eval.comparison.result import Comparison, Scope
+from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.console import visible
 from offleash.eval.report.figure_style import inline_svg
 from offleash.eval.report.figures import passk_figure, sensitivity_figures, series_figures, support_figure
-from offleash.eval.report.numbers import estimate, number, p_words, share
+from offleash.eval.report.numbers import DASH, estimate, number, p_words, share
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.report.tables import (
     Section,
@@ -79,9 +79,9 @@ def _policy(comparison: Comparison, section: Section) -> dict[str, Any]:
 
     return {
         "section": section,
-        "tiles": _tiles(result.overall),
+        "tiles": _tiles(result),
         "support_figure": support_figure(result),
-        "support": tables("support", "tasks-", "domains-"),
+        "support": tables("support", "leash", "tasks-", "domains-"),
         "passk_figure": passk_figure(result, [other for other in comparison.policies if other is not result]),
         "crossing": lead_words(result.overall.curves),
         "passk": tables("pass-at-k"),
@@ -95,9 +95,9 @@ def _policy(comparison: Comparison, section: Section) -> dict[str, Any]:
     }
 
 
-def _tiles(scope: Scope) -> list[tuple[str, str, str]]:
+def _tiles(result: PolicyResult) -> list[tuple[str, str, str]]:
     """(name, value, detail) of the numbers at the top."""
-    units, curves = scope.units.any_hit, scope.curves
+    units, curves = result.overall.units.any_hit, result.overall.curves
     last = last_common(curves)
     passes = [("pass@1", 0), (f"pass@{curves.ks[last]:,}", last)]
     tiles = [
@@ -109,6 +109,9 @@ def _tiles(scope: Scope) -> list[tuple[str, str, str]]:
         interval = estimate(value).partition(" ")[2]
         more = f"{interval} · {p_words(noise.p_strength)}" if noise is not None else interval
         tiles.append((metric.upper(), share(value.value), more))
+    if result.leash is not None:
+        line = result.leash.units
+        tiles.append(("verdict", line.word or DASH, f"reweighting has NSCR {estimate(line.against.line)}"))
     more = f"k = 1 to {curves.ks[last]:,}"
     if curves.state == "crosses":
         more = " · ".join(f"{lead.leader} from {estimate(lead.since, number)}" for lead in curves.leads[1:])

@@ -6,7 +6,8 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
      "policies": [{"side": SIDE, "overall": SCOPE, "tasks": {name: SCOPE}, "domains": {name: SCOPE},
                    "sensitivity": [{"eps": x, "observed": COUNTS and metrics, "posterior": {name: ESTIMATE}}],
                    "importance": {eps, "estimates": {name: ESTIMATE}, effective_samples, log_ratio_variance, withheld}
-                   or null, "lost": MOVED, "gained": MOVED}],
+                   or null, "leash": {"unit": LINE, "problem": LINE, "pass_at_k": [{"k": k, "value": x}]} or null,
+                   "lost": MOVED, "gained": MOVED}],
      "published": [{name, title, header, rows, note}] (only with --pair: our numbers and the paper's)}
 
     SIDE      label, model, revision, step (or null), tasks, problems, draws, temperature, top_p, max_new_tokens, engine
@@ -27,6 +28,10 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
               alone explains: expected_shrunk (by a second sample of the base), excess_shrunk, p_shrunk (of the count),
               p_strength_shrunk (of how firmly they were held), sure_shrunk (units beyond chance one by one), and the
               same five of expanded
+    LINE      KL-optimal reweighting of the base at the policy's pass@1: "cells": {preserved, shrunk, expanded, out},
+              expected; "nscr": ESTIMATE of the policy, "line": ESTIMATE, "above": ESTIMATE (policy - line); reached
+              (units of the policy outside the base's support); log_weight (1/beta); "verdict": shrinks | keeps |
+              as good as reweighting | expands, or null
     MOVED     units, problems, "examples": [{task, problem_id, answer, base_hits, base_n, policy_hits, policy_n,
               whole_problem, sure (beyond chance by itself), prompt, gold, base_text, policy_text}]
     ESTIMATE  value, low, high, n (number of problems)
@@ -40,7 +45,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from offleash.eval.comparison.result import Comparison, Level, Moved, PolicyResult, Scope, SideInfo, Support
+from offleash.eval.comparison.result import Comparison, Leash, Level, Moved, PolicyResult, Scope, SideInfo, Support
 from offleash.eval.report.tables import Table
 from offleash.eval.stats.support import METRICS, Dynamics
 
@@ -89,6 +94,7 @@ def _policy(result: PolicyResult) -> dict[str, Any]:
             for row in result.sensitivity
         ],
         "importance": result.importance,
+        "leash": None if result.leash is None else _leash(result.leash, result.overall.curves.ks),
         "lost": _moved(result.lost),
         "gained": _moved(result.gained),
     }
@@ -142,6 +148,17 @@ def _support(support: Support) -> dict[str, Any]:
         **support.estimates,
         "detection_limit": support.detection_limit,
         **{f"{key}_{name}": getattr(side, key) for name, side in noise.items() for key in keys},
+    }
+
+
+def _leash(leash: Leash, ks: Sequence[int]) -> dict[str, Any]:
+    levels = {"unit": leash.units, "problem": leash.problem_level}
+    return {
+        **{
+            name: {"cells": level.cells, **level.against._asdict(), "verdict": level.word}
+            for name, level in levels.items()
+        },
+        "pass_at_k": [{"k": k, "value": value} for k, value in zip(ks, leash.pass_at_k, strict=True)],
     }
 
 

@@ -13,6 +13,7 @@ from offleash.eval.comparison.result import (
     Comparison,
     Curves,
     Importance,
+    Leash,
     Level,
     Moved,
     Noise,
@@ -40,11 +41,21 @@ from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.importance import LARGEST_VARIANCE
 from offleash.eval.stats.intervals import Estimate
+from offleash.eval.stats.leash.verdict import Word
 from offleash.eval.stats.support import CELLS, METRICS, detection_limit
 
 _P_NOTE = (
     "p(S), p(E): of how firmly the units that moved were held, if nothing had changed; all samples of a fixed plan."
 )
+
+
+LEASH = "KL-optimal reweighting of the base at this pass@1"
+VERDICTS: dict[Word, str] = {
+    "shrinks": "Support shrinks",
+    "expands": "Support expands",
+    "as good as reweighting": "As good as reweighting",
+    "keeps": "Support is kept",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,7 @@ def summary(result: PolicyResult) -> tuple[str, ...]:
     last = last_common(curves)
     spelled = () if scope.spellings is None else (spelling_words(scope.spellings),)
     return (
+        *([leash_words(result)] if result.leash is not None else []),
         f"Of the {known} {what} that the base reached in {_k(scope)} samples, the policy lost {lost}; "
         f"{noise_words(units.shrunk, 'lose', 'held', scope.cut)}. It gained {gained}; "
         f"{noise_words(units.expanded, 'gain', 'gained', scope.cut)}. "
@@ -122,6 +134,20 @@ def spelling_words(spellings: Spellings) -> str:
     return (
         f"Of the ways in which correct answers were written, {p} were kept, {s} lost and {e} gained; of the "
         f"{spellings.lost:,} lost in all samples, {spellings.respelled:,} write an answer that the policy reaches."
+    )
+
+
+def leash_words(result: PolicyResult) -> str:
+    """The verdict, and the numbers that it rests on."""
+    assert result.leash is not None
+    level = result.leash.units
+    found = level.against
+    word = VERDICTS[level.word] if level.word else "No verdict"
+    if math.isnan(found.line.value):
+        return f"{word}: NSCR is {estimate(found.nscr)}, and {LEASH} is undefined."
+    return (
+        f"{word}: NSCR is {estimate(found.nscr)}; {LEASH} (β = {number(found.beta)}) has "
+        f"{estimate(found.line)}, the policy {estimate(found.above)} more."
     )
 
 
@@ -184,11 +210,13 @@ def _both(base: Estimate, policy: Estimate) -> bool:
 def _tables(comparison: Comparison, result: PolicyResult) -> list[Table]:
     confidence = f"{comparison.confidence:.0%}"
     found = [_support_table(result.overall, confidence)]
+    if result.leash is not None:
+        found.append(_leash_table(result.overall, result.leash, confidence))
     if len(result.tasks) > 1:
         found += _scope_tables("tasks", "By task", result.tasks)
     if {scope.name for scope in result.domains} != {scope.name for scope in result.tasks} and len(result.domains) > 1:
         found += _scope_tables("domains", "By domain", result.domains)
-    found += [_passk_table(result.overall, confidence), _rows_table(result.overall, confidence)]
+    found += [_passk_table(result, confidence), _rows_table(result.overall, confidence)]
     if len(result.tasks) > 1:
         found.append(_rows_by_task(result.tasks))
     if result.overall.perplexity:
@@ -279,21 +307,24 @@ def _series(comparison: Comparison) -> list[Table]:
     """The paper's Table 4: one row per checkpoint."""
     k = common_k(comparison)
     metrics = [metric.upper() for metric in METRICS]
-    header = ("", "step", "k", "pass@1", f"pass@{k:,}", *metrics, "P", "E", "S", "O", "p(S)", "p(E)", "crossing")
+    header = ("", "step", "k", "pass@1", f"pass@{k:,}", *metrics, "P", "E", "S", "O", "p(S)", "p(E)")
+    header += ("NSCR of reweighting", "verdict", "crossing")
     several = not all(result.overall.one_unit for result in comparison.policies)
     tables = []
     for name in ("problems", "units") if several else ("problems",):
         first = comparison.policies[0].overall
-        rows = [("base", "", _k(first), *_passes(first.curves, first.curves.base, k), *[""] * 11)]
+        rows = [("base", "", _k(first), *_passes(first.curves, first.curves.base, k), *[""] * 13)]
         for result in comparison.policies:
             scope = result.overall
             level = scope.problem_level if name == "problems" else scope.units
             step = DASH if result.side.step is None else f"{result.side.step:,}"
             lead = (one_line(result.side.label, 40), step, _k(scope))
             passes = _passes(scope.curves, scope.curves.policy, k)
-            rows.append((*lead, *passes, *_level_cells(level)[2:], crossing_cell(scope.curves)))
+            line = _line_cells(result, name)
+            rows.append((*lead, *passes, *_level_cells(level)[2:], *line, crossing_cell(scope.curves)))
         note = (
             f"P preserved, E expanded, S shrunk, O out, at hits ≥ 1 in k samples. {_P_NOTE} "
+            f"Reweighting: {LEASH}. "
             "Crossing: the k at which the lead in pass@k changes hands, or who is ahead beyond noise; a dash where "
             "no lead is."
         )
@@ -301,18 +332,49 @@ def _series(comparison: Comparison) -> list[Table]:
     return tables
 
 
+def _line_cells(result: PolicyResult, level: str) -> tuple[str, str]:
+    if result.leash is None:
+        return DASH, DASH
+    line = result.leash.problem_level if level == "problems" else result.leash.units
+    return estimate(line.against.line), line.word or DASH
+
+
 def _passes(curves: Curves, side: Sequence[Estimate], k: int) -> list[str]:
     return [share(side[0].value), share(side[curves.ks.index(k)].value)]
 
 
-def _passk_table(scope: Scope, confidence: str) -> Table:
-    curves = scope.curves
-    rows = tuple(
-        (f"{k:,}", estimate(base), estimate(policy), estimate(difference))
-        for k, base, policy, difference in zip(curves.ks, curves.base, curves.policy, curves.difference, strict=True)
+def _leash_table(scope: Scope, leash: Leash, confidence: str) -> Table:
+    pairs = [("units", scope.units, leash.units), ("problems", scope.problem_level, leash.problem_level)]
+    rows = []
+    for name, level, line in pairs[1:] if scope.one_unit else pairs:
+        found, counts = line.against, [level.any_hit.estimates[cell].value for cell in CELLS]
+        rows += [
+            (f"{name}: policy", *map(count, counts), estimate(found.nscr), line.word or DASH),
+            (f"{name}: reweighting", *map(count, line.cells.values()), estimate(found.line), ""),
+            (f"{name}: policy − reweighting", *[""] * 4, estimate(found.above), ""),
+        ]
+    note = (
+        f"{LEASH}: what {_k(scope)} samples of q(y) exp(R/β)/Z would show beside this base, one β for all problems. "
+        f"{confidence} intervals over problems. Rates that the base's samples do not show are estimated; the upper "
+        "bound holds whatever they are, and is nearer with more samples of the base than k. Expands: beyond the "
+        "reweighting; as good: at most .01 below it; shrinks: NSCR below 0; each beyond its error; keeps: none."
     )
-    note = f"Unbiased; means over {scope.problems:,} problems with {confidence} intervals. {lead_words(curves)}"
-    return Table("pass-at-k", "pass@k", ("k", "base", "policy", "base − policy"), rows, note)
+    return Table("leash", LEASH, ("", "P", "S", "E", "O", "NSCR", "verdict"), tuple(rows), note)
+
+
+def _passk_table(result: PolicyResult, confidence: str) -> Table:
+    curves = result.overall.curves
+    lines = result.leash.pass_at_k if result.leash is not None else (math.nan,) * len(curves.ks)
+    columns = zip(curves.ks, curves.base, curves.policy, lines, curves.difference, strict=True)
+    rows = tuple(
+        (f"{k:,}", estimate(base), estimate(policy), share(line), estimate(difference))
+        for k, base, policy, line, difference in columns
+    )
+    note = (
+        f"Unbiased; means over {result.overall.problems:,} problems with {confidence} intervals. Reweighting: {LEASH}, "
+        f"estimated. {lead_words(curves)}"
+    )
+    return Table("pass-at-k", "pass@k", ("k", "base", "policy", "reweighting", "base − policy"), rows, note)
 
 
 def _rows_table(scope: Scope, confidence: str) -> Table:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.exact_support import check_probabilities, exact_dynamics, sums
 from offleash.eval.stats.intervals import Estimate, interval
-from offleash.eval.stats.leash.tilt import factors, solve, tilt, weight_at
+from offleash.eval.stats.leash.tilt import beta_of, factors, solve, tilt, weight_at
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -36,6 +36,10 @@ class AgainstLine(NamedTuple):
     where it is complete no policy can gain a unit."""
     log_weight: float
     """ln w = 1/beta of the line."""
+
+    @property
+    def beta(self) -> float:
+        return beta_of(self.log_weight)
 
 
 def exact_against_line(

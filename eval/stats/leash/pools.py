@@ -71,11 +71,12 @@ def pool_against_line(
     problem_u: ArrayLike,
     *,
     k_u: ArrayLike | None = None,
+    ks: Iterable[int] = (),
     rng: np.random.Generator,
     confidence: float = 0.95,
     resamples: int = 500,
-) -> AgainstLine:
-    """NSCR at k draws a side (default: what both have), that of the line, and their difference, with intervals."""
+) -> tuple[PoolLine, AgainstLine]:
+    """The line at the policy's pass@1, and NSCR at k draws a side (default: what both have) beside the line's."""
     _, index_u = np.unique(check_problems(problem_u, np.size(base_hits_u)), return_inverse=True)
     hits, policy = check_hits(base_hits_u, policy_hits_u)
     (hits, n), (policy, n_policy) = (
@@ -85,7 +86,7 @@ def pool_against_line(
     in_base, in_policy = in_support(hits, n, k), in_support(policy, n_policy, k)
     policy_p: Floats = np.bincount(index_u, policy / n_policy).astype(np.float64)
     rates = Rates.fitted(hits, n)
-    line = _line(rates, index_u, float(policy_p.mean()), in_base, k, (), rng)
+    line = _line(rates, index_u, float(policy_p.mean()), in_base, k, ks, rng)
 
     def reached(weighted: Weighted) -> tuple[Floats, Floats]:
         base_bu = rates.draw_weighted(weighted.weight_bp[:, index_u], rng)
@@ -96,7 +97,8 @@ def pool_against_line(
     spread = resample(in_base, in_policy, policy_p, index_u, line=reached, resamples=resamples, rng=rng)
     cells_4 = cells_of(in_base, in_policy).sum(axis=0)
     nscr = float(metrics(cells_4)["nscr"])
-    return against(nscr, line.nscr, spread, float(cells_4[2]), line.log_weight, policy_p.size, confidence)
+    found = against(nscr, line.nscr, spread, float(cells_4[2]), line.log_weight, policy_p.size, confidence)
+    return line, found
 
 
 def _line(

@@ -43,7 +43,12 @@ class Leash(NamedTuple):
     @property
     def beta(self) -> float:
         """The KL penalty whose optimum this is; inf for the base itself."""
-        return 1 / self.log_weight if self.log_weight else float("inf")
+        return beta_of(self.log_weight)
+
+
+def beta_of(log_weight: float) -> float:
+    """1 / ln w: inf for the base itself."""
+    return 1 / log_weight if log_weight else float("inf")
 
 
 def leash_line(

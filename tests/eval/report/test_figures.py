@@ -13,6 +13,7 @@ from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.report import figure_style
 from offleash.eval.report.figure_style import BASE, POLICY, image, inline_svg
 from offleash.eval.report.figures import passk_figure, sensitivity_figures, series_figures, support_figure
+from offleash.eval.report.tables import LEASH
 from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.intervals import Estimate
 
@@ -45,6 +46,17 @@ def test_curves_are_the_estimates_and_each_side_has_its_color(pair: Comparison) 
     low, high = axes.get_ylim()
     assert 0 <= low <= min(e.low for e in (*curves.base, *curves.policy))
     assert high == 1
+
+
+def test_the_reweighted_base_is_a_third_curve_with_its_name(pair: Comparison) -> None:
+    (result,) = pair.policies
+    assert result.leash is not None
+    (axes,) = passk_figure(result).axes
+    line = axes.lines[2]
+    assert line.get_label() == LEASH
+    assert line.get_ydata().tolist() == list(result.leash.pass_at_k)
+    (axes,) = passk_figure(replace(result, leash=None)).axes
+    assert LEASH not in [line.get_label() for line in axes.lines]
 
 
 def test_what_is_undefined_is_left_out_of_a_curve(pair: Comparison) -> None:

@@ -148,12 +148,19 @@ EXAMPLE = {
 }  # fmt: skip
 
 
+LINE = {"cells", "nscr", "line", "above", "reached", "log_weight", "verdict"}
+
+
 def test_json_has_the_keys_that_are_promised(series: Comparison) -> None:
     record = json.loads(json_report(series))
     assert record.keys() == {"format", "confidence", "warnings", "notes", "base", "policies"}
     assert record["format"] == 3
     for result in record["policies"]:
-        assert result.keys() == {"side", "overall", "tasks", "domains", "sensitivity", "importance", "lost", "gained"}
+        names = {"side", "overall", "tasks", "domains", "sensitivity", "importance", "leash", "lost", "gained"}
+        assert result.keys() == names
+        assert result["leash"].keys() == {"unit", "problem", "pass_at_k"}
+        assert result["leash"]["unit"].keys() == result["leash"]["problem"].keys() == LINE
+        assert [row["k"] for row in result["leash"]["pass_at_k"]] == [r["k"] for r in result["overall"]["pass_at_k"]]
         assert result["side"].keys() == record["base"].keys() >= {"label", "model", "step", "draws", "tasks"}
         for scope in (result["overall"], *result["tasks"].values(), *result["domains"].values()):
             assert scope.keys() == SCOPE

@@ -82,7 +82,7 @@ def test_samples_of_the_reweighting_itself_are_hardly_ever_said_to_expand(lab: L
         base_u = lab(rng).ravel()
         hits = drawn(base_u, n_base, rng)
         policy = drawn(tilt(base_u, PROBLEM_U, math.log(weight)), 64, rng)
-        found = pool_against_line(hits, policy, n_base, 64, PROBLEM_U, rng=rng, resamples=60)
+        _, found = pool_against_line(hits, policy, n_base, 64, PROBLEM_U, rng=rng, resamples=60)
         words.append(verdict(found))
         held.append(found.above.low <= 0 <= found.above.high)
     assert words.count("expands") <= 4  # nominal: 1.5 of 60
@@ -97,7 +97,8 @@ def test_units_that_no_reweighting_reaches_are_found() -> None:
         policy_u = 0.9 * tilt(base_u, PROBLEM_U, math.log(2))
         policy_u[:: 2 * ANSWERS] = 0.08  # in every second problem
         hits, policy = drawn(base_u, 256, rng), drawn(policy_u, 64, rng)
-        words.append(verdict(pool_against_line(hits, policy, 256, 64, PROBLEM_U, rng=rng, resamples=100)))
+        _, found = pool_against_line(hits, policy, 256, 64, PROBLEM_U, rng=rng, resamples=100)
+        words.append(verdict(found))
     assert words.count("expands") >= 18
 
 
@@ -106,7 +107,7 @@ def test_a_policy_that_keeps_one_answer_per_problem_shrinks() -> None:
     base_u = smooth(rng).ravel()
     policy_u = np.zeros(base_u.size)
     policy_u[base_u.reshape(PROBLEMS, -1).argmax(axis=1) + ANSWERS * np.arange(PROBLEMS)] = 0.7
-    found = pool_against_line(drawn(base_u, 64, rng), drawn(policy_u, 64, rng), 64, 64, PROBLEM_U, rng=rng)
+    _, found = pool_against_line(drawn(base_u, 64, rng), drawn(policy_u, 64, rng), 64, 64, PROBLEM_U, rng=rng)
     assert found.line.value > found.nscr.value
     assert verdict(found) == "shrinks"
 

@@ -1,0 +1,39 @@
+"""The policy beside the KL-optimal reweighting of the base at its pass@1, estimated from the base's pools."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from offleash.eval.comparison.result import Leash, LeashLevel
+from offleash.eval.comparison.scopes import Part, Settings, joined_hits
+from offleash.eval.stats.leash.pools import PoolLine, pool_against_line
+from offleash.eval.stats.leash.verdict import verdict
+from offleash.eval.stats.support import CELLS
+
+_RESAMPLES = 500  # at most: each has draws of all rates
+
+
+def leash(parts: Sequence[Part], ks: Sequence[int], settings: Settings) -> Leash | None:
+    """None without units, and for adaptive plans, which stop counting hits. `ks`: the budgets of the pass@k curves."""
+    if any(part.aligned.plan is not None for part in parts) or not joined_hits(parts, "unit").base.size:
+        return None
+    rng = np.random.default_rng([settings.seed, 3])
+
+    def level(name: Literal["unit", "problem"], budgets: Sequence[int] = ()) -> tuple[PoolLine, LeashLevel]:
+        hits = joined_hits(parts, name)
+        line, found = pool_against_line(
+            *hits[:5],
+            k_u=hits.k,
+            ks=budgets,
+            rng=rng,
+            confidence=settings.confidence,
+            resamples=min(settings.resamples, _RESAMPLES),
+        )
+        return line, LeashLevel(dict(zip(CELLS, line.cells.tolist(), strict=True)), found, verdict(found))
+
+    _, units = level("unit")
+    most = int(joined_hits(parts, "problem").n_base.min())
+    line, problems = level("problem", [k for k in ks if k <= most])
+    return Leash(units, problems, tuple(line.pass_at_k.get(k, math.nan) for k in ks))
