@@ -147,7 +147,7 @@ def leash_words(result: PolicyResult) -> str:
         return f"{word}: NSCR is {estimate(found.nscr)}, and {LEASH} is undefined."
     return (
         f"{word}: NSCR is {estimate(found.nscr)}; {LEASH} (β = {number(found.beta)}) has "
-        f"{estimate(found.line)}, the policy {estimate(found.above)} more."
+        f"{estimate(found.line)}. The difference is {estimate(found.above)}."
     )
 
 
