@@ -17,6 +17,7 @@ from offleash.eval.console import say
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.problem import Task
 from offleash.eval.scoring.exact import ExactUnits, check_enumerable, exact_units
+from offleash.eval.scoring.positions import Paths, text_paths, where_lost
 from offleash.eval.stats.exact_support import EPSILONS, exact_support
 from offleash.eval.stats.leash.tilt import leash_line
 
@@ -45,6 +46,7 @@ class ExactProbabilities:
         self.ranks = Ranks(self.trainer.accelerator)
         self.base: ExactUnits | None = None
         """On the main process, once it was needed."""
+        self._paths: Paths | None = None
 
     def begin(self, step: int) -> None:
         """Remove the files of steps that a resumed run takes again. Collective, as is `measure`."""
@@ -57,7 +59,13 @@ class ExactProbabilities:
         units = self.ranks.on_main(lambda: self._computed(self.trainer.model, step))
         if step == 0:
             self.base = units
-        return self.ranks.from_main(lambda: exact_metrics(self.base, units))
+        return self.ranks.from_main(lambda: self._metrics(units))
+
+    def _metrics(self, units: ExactUnits | None) -> dict[str, float]:
+        found = exact_metrics(self.base, units)  # which sees to it that both are of the same answers
+        if self._paths is None and self.base is not None:
+            self._paths = text_paths(self.base)
+        return {**found, **where_metrics(self.base, units, self._paths)}
 
     def _recall_base(self) -> None:
         """A resumed run: the base is in the file of step 0, or still the frozen base of the trainer."""
@@ -114,3 +122,18 @@ def exact_metrics(base: ExactUnits | None, policy: ExactUnits | None) -> dict[st
         values[tags.at_floor(tags.EXACT_NSCR, eps).tag] = found.units[eps].nscr
         values[tags.at_floor(tags.LEASH_NSCR, eps).tag] = math.nan if line is None else line.units[eps].nscr
     return values
+
+
+def where_metrics(base: ExactUnits | None, policy: ExactUnits | None, paths: Paths | None) -> dict[str, float]:
+    """Where units were lost at the floor 1e-3, and whether the policy can still complete them."""
+    assert base is not None
+    assert policy is not None
+    lost = where_lost(base, policy, 1e-3, paths).lost
+    first, branch, later, _ = lost.shares
+    return {
+        tags.EXACT_LOST.tag: float(lost.units),
+        tags.LOST_AT_FIRST_TOKEN.tag: first,
+        tags.LOST_AT_BRANCHING.tag: branch + later,
+        tags.STILL_EXECUTABLE.tag: lost.after_first[1],
+        tags.STILL_EXECUTABLE_BASE.tag: lost.after_first[0],
+    }

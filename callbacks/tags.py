@@ -206,6 +206,26 @@ EXACT_ENTROPY = Metric(
 )
 LEASH_NSCR = Metric("exact/leash/nscr_{eps}", "ratio", f"NSCR {_LINE}", "eval.stats.leash.tilt.leash_line")
 LEASH_ENTROPY = Metric("exact/leash/entropy", "nats", f"entropy {_LINE}", "eval.stats.leash.tilt.leash_line")
+_WHERE = "eval.scoring.positions.where_lost"
+EXACT_LOST = Metric("exact/lost", "units", "of base probability 1e-3 or more, below it under the policy", _WHERE)
+LOST_AT_FIRST_TOKEN = Metric(
+    "exact/lost_at_first_token", "share", "of the lost units' shift of log-probability: at the first token", _WHERE
+)
+LOST_AT_BRANCHING = Metric(
+    "exact/lost_at_branching",
+    "share",
+    "of the lost units' shift of log-probability: later, where texts of different correct answers part",
+    _WHERE,
+)
+STILL_EXECUTABLE = Metric(
+    "exact/still_executable",
+    "probability",
+    "that the policy completes a lost answer, its text forced up to and including its first branching point",
+    _WHERE,
+)
+STILL_EXECUTABLE_BASE = Metric(
+    "exact/still_executable_base", "probability", "the same for the base, of the same answers", _WHERE
+)
 
 PASS_AT_K = Metric(
     "pass_at_k/{k}",
@@ -309,7 +329,10 @@ SAMPLED = (
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED, KL_TO_BASE),
 )
 """What one pool gives besides pass@k and token entropy."""
-EXACT = (EXACT_PASS_AT_1, EXACT_NSCR, EXACT_ENTROPY, LEASH_NSCR, LEASH_ENTROPY)
+EXACT = (
+    *(EXACT_PASS_AT_1, EXACT_NSCR, EXACT_ENTROPY, LEASH_NSCR, LEASH_ENTROPY),
+    *(EXACT_LOST, LOST_AT_FIRST_TOKEN, LOST_AT_BRANCHING, STILL_EXECUTABLE, STILL_EXECUTABLE_BASE),
+)
 """What `SupportCallback(exact=True)` adds."""
 MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
 """About a measurement itself."""

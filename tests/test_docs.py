@@ -27,6 +27,7 @@ SMALL_RUN = shlex.split(
 SMALLER = {
     "8192": "32",
     '{"split": "probe", "n": 200}': '{"split": "probe", "n": 4}',
+    '"n": 64, "strict": true': '"n": 4, "strict": true',
     "--seeds 5": "--seeds 1",
     "low_lr placebo focal": "focal",
 }

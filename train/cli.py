@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "offleash.eval.commands.compare",
         "what a policy lost and gained relative to its base: tables, files, HTML",
     ),
+    "where": ("offleash.eval.commands.where", "where in their texts a policy lost answers of its base"),
     "variants": ("offleash.train.commands.variants", "compare exploration variants with plain GRPO and controls"),
     "soup": ("offleash.eval.commands.soup", "interpolate the weights of a policy and its base, without training"),
     "pairs": ("offleash.eval.commands.pairs", "the paper's model pairs: list them, print the commands to measure one"),

@@ -15,6 +15,7 @@ from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.eval.scoring.exact import ExactUnits, exact_units
+from offleash.eval.scoring.positions import where_lost
 from offleash.eval.stats.exact_support import EPSILONS
 from offleash.eval.tasks import load_task
 
@@ -65,6 +66,11 @@ def test_a_run_measures_exactly_what_its_samples_estimate_and_training_does_not_
     net = np.sum(policy.probability_u >= 1e-3) - np.sum(base.probability_u >= 1e-3)
     assert end["exact/nscr_1e-3"] == pytest.approx(net / either.sum())
     assert kept.any()
+    where = where_lost(base, policy, 1e-3).lost
+    assert end["exact/lost"] == where.units == np.sum((base.probability_u >= 1e-3) & (policy.probability_u < 1e-3))
+    assert end["exact/still_executable"] == pytest.approx(where.after_first[1], nan_ok=True)
+    assert start["exact/lost"] == 0
+    assert math.isnan(start["exact/lost_at_first_token"])
     shown = read_scalars(folder / "tensorboard")
     assert shown["exact/nscr_1e-6"] == [(0, 0.0), (2, pytest.approx(end["exact/nscr_1e-6"]))]
     record = json.loads((folder / "support.json").read_text())

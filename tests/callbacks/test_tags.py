@@ -96,13 +96,14 @@ def test_a_run_writes_the_tags_of_the_table_and_no_others(make_trainer, read_tag
     assert ours - {"args", "model_config"} == _a_run_can_write(1, 2, 4, 8, 16, 32) | by_training
     for metric in tags.ONCE:
         assert steps[metric.tag] == [0]
-    assert steps["support/unit/nscr"] == steps["pass_at_k/1"] == [0, 1, 2, 3]
+    assert steps["exact/lost"] == steps["support/unit/nscr"] == steps["pass_at_k/1"] == [0, 1, 2, 3]
     assert steps["pass_at_k/base/1"] == steps["entropy/base/answer"] == [0, 3]
 
 
 def _a_run_can_write(*ks: int) -> set[str]:
-    """Without vLLM; base and policy alike."""
-    absent = {tags.SERVED_DIFFERENCE}
+    """Without vLLM, and with no unit lost by enumeration; base and policy alike."""
+    absent = {tags.SERVED_DIFFERENCE, tags.LOST_AT_FIRST_TOKEN, tags.LOST_AT_BRANCHING}
+    absent |= {tags.STILL_EXECUTABLE, tags.STILL_EXECUTABLE_BASE}
     patterns = {tags.PASS_AT_K: [pass_at(k) for k in ks], tags.TOKEN_ENTROPY: [token_entropy(1.0)]}
     for metric in (tags.EXACT_NSCR, tags.LEASH_NSCR):
         patterns[metric] = [tags.at_floor(metric, eps) for eps in EPSILONS]
