@@ -22,7 +22,8 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 SMALL_RUN = shlex.split(
     "--max_steps 1 --per_device_train_batch_size 16 --monitor_every 1 --monitor_k 4 --monitor_score_k 4 --save_steps 1 "
-    """--train_args '{"split": "train", "n": 16}' --probe_args '{"split": "probe", "n": 4}' --use_cpu true"""
+    """--train_args '{"split": "train", "n": 16}' --probe_args '{"split": "probe", "n": 4, "strict": true}' """
+    "--use_cpu true"
 )
 SMALLER = {
     "8192": "32",

@@ -27,8 +27,7 @@ from offleash.eval.report.numbers import number, p_words
 from offleash.eval.report.sanitize import markdown_text, one_line
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import detection_limit
-from offleash.train.recipe.config import LAB_MODEL
-from offleash.train.run_folder.changes import LAB_FOLDER
+from offleash.recipes import embedded_name
 
 STAGE = "hub"
 """The subfolder of the run that a push during training uploads."""
@@ -42,9 +41,7 @@ NO_NAME = "[None](https://huggingface.co/None)"
 def base_name(model: str) -> str:
     """The base's name in the card: a hub id, or the last part of a folder's path, which stays private."""
     path = Path(model)
-    if path.parts[-3:] == LAB_FOLDER:
-        return LAB_MODEL
-    return path.absolute().name if path.is_dir() else model
+    return embedded_name(path) or (path.absolute().name if path.is_dir() else model)
 
 
 def complete_card(folder: Path, task: str, model: str) -> None:

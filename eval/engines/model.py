@@ -1,7 +1,7 @@
 """Which model is sampled: a name resolved to what libraries load, the tokenizer, and a fingerprint of the weights.
 
-A model is a hub id, a folder (a checkpoint is one), a folder with a PEFT adapter, or `lab`, the embedded model. Nothing
-heavy happens here: a pool of other weights is an error before any weight is loaded.
+A model is a hub id, a folder (a checkpoint is one), a folder with a PEFT adapter, or an embedded model's
+name (`lab`, ...). Nothing heavy happens here: a pool of other weights is an error before any weight is loaded.
 """
 
 import json
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import offleash.recipes
 from offleash.eval.errors import ConfigError, first_line
 from offleash.eval.fingerprint import weights_fingerprint
+from offleash.recipes import EMBEDDED, embedded_folder
 
-LAB = "lab"
+NAMED = " or ".join(map(repr, EMBEDDED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def resolve_model(
 ) -> ModelSource:
     """Find a model and read its small files. `dtype` "auto" is the one in its config; `end_tokens` are additional."""
     if not name.strip():
-        raise ConfigError(f"model (--model) is empty: give a hub id, a folder, an adapter's folder or {LAB!r}")
-    folder = Path(offleash.recipes.__path__[0]) / "lab" / "base" if name == LAB else Path(name)
+        raise ConfigError(f"model (--model) is empty: give a hub id, a folder, an adapter's folder, or {NAMED}")
+    folder = embedded_folder(name) or Path(name)
     if not folder.exists() and (name.startswith(("/", "./", "../", "~")) or name.count("/") > 1):
         raise ConfigError(f"model folder {name} does not exist")
     adapter = folder if (folder / "adapter_config.json").is_file() else None
@@ -107,7 +107,7 @@ def _read(what: str, place: str, revision: str | None) -> Any:
         kind = "folder" if Path(place).is_dir() else "hub id or folder"
         raise ConfigError(
             f"cannot read the {what} of model {place!r} ({kind}): {first_line(error)}. Check the name; a model is a "
-            f"hub id, a folder, an adapter's folder, {LAB!r}, or a server's URL"
+            f"hub id, a folder, an adapter's folder, {NAMED}, or a server's URL"
         ) from error
 
 

@@ -1,18 +1,19 @@
-"""Makes the lab's base model: a character tokenizer and a small Llama that has read correct countdown answers.
+"""Makes the labs' base models: a character tokenizer and a small Llama that has read correct completions.
 
-    python recipes/lab/make_base.py                # pretrains, writes recipes/lab/base, prints how well it plays
-    python recipes/lab/make_base.py --evaluate     # only measures the model that is already there
+    python recipes/lab/make_base.py                       # countdown: pretrains, writes recipes/lab/base, measures
+    python recipes/lab/make_base.py --lab colouring       # or change
+    python recipes/lab/make_base.py --lab change --measure   # only measures the model that is already there
 
-Each training example is a random problem of the train split with a spelling of a solution, chosen at random, and the
-loss is on the answer and its end only. So the model learns every way to answer, none of them for certain: what a base
-model is to reinforcement learning. Same seed, threads and machine: same weights, bit for bit.
+Each training example is a random problem of the train split with one of its correct completions, and the loss is on
+the completion and its end only. Which completion is a matter of habit: `habits_*.py` shows some families of solutions
+often, some rarely and some never. So the base has favourites, rarities and blind spots, all of which can be listed.
+Same seed, one thread, same machine: same weights, bit for bit.
 """
 
 import argparse
 import hashlib
-import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +30,20 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from offleash.eval.tasks.countdown import Countdown
+from offleash.recipes.lab import habits_change, habits_colouring, habits_countdown
+from offleash.recipes.lab.properties import properties, table
+from offleash.recipes.lab.teaching import Lab, Teacher
 
-BASE = Path(__file__).parent / "base"
+HERE = Path(__file__).parent
+README = HERE / "README.md"
+LABS: dict[str, Lab] = {lab.name: lab for lab in (habits_countdown.LAB, habits_colouring.LAB, habits_change.LAB)}
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
-CHARACTERS = "0123456789+-*()=: "
-MAX_LENGTH = 128  # positions; a three-number problem with its answer takes at most 27
+CHARACTERS = "0123456789+-*()=: abcdefghRGBY>|"
+MAX_LENGTH = 128  # positions; the longest problem with its completion takes less than half
 IGNORED = -100
+
+Example = tuple[list[int], int]
+"""Token ids of prompt, completion and end, and how many of them are the prompt."""
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -55,13 +63,13 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """0.8 million parameters; embeddings tied."""
+def build_model(tokenizer: PreTrainedTokenizerFast, hidden: int, layers: int) -> LlamaForCausalLM:
+    """A Llama with four heads and tied embeddings."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=352,
-        num_hidden_layers=4,
+        hidden_size=hidden,
+        intermediate_size=hidden * 11 // 4,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=MAX_LENGTH,
@@ -76,18 +84,15 @@ def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return model
 
 
-Example = tuple[list[int], int]  # token ids of prompt + answer + end, and how many of them are the prompt
+def encoder(tokenizer: PreTrainedTokenizerFast) -> Callable[[tuple[str, str]], Example]:
+    """From a prompt and a completion to token ids, one per character."""
+    ids = tokenizer.get_vocab()
 
+    def encode(example: tuple[str, str]) -> Example:
+        prompt, completion = example
+        return [*(ids[c] for c in prompt), *(ids[c] for c in completion), ids[EOS]], len(prompt)
 
-def encode_task(task: Countdown, tokenizer: PreTrainedTokenizerFast) -> list[list[Example]]:
-    """Per problem of a strict task, one example for each spelling of its solutions."""
-    problems = []
-    for problem in task.problems:
-        prompt = tokenizer(problem.prompt)["input_ids"]
-        texts = sorted(text for name in task.correct_answers(problem) for text in task.spellings(problem, name))
-        answers = (tokenizer(text)["input_ids"] for text in texts)
-        problems.append([(prompt + answer + [tokenizer.eos_token_id], len(prompt)) for answer in answers])
-    return problems
+    return encode
 
 
 def collate(examples: Sequence[Example], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -101,18 +106,14 @@ def collate(examples: Sequence[Example], pad: int) -> tuple[torch.Tensor, torch.
     return inputs, labels
 
 
-def pretrain(
-    model: LlamaForCausalLM, problems: list[list[Example]], steps: int, batch: int, peak_lr: float, seed: int
-) -> float:
+def pretrain(model: LlamaForCausalLM, draw: Callable[[], Example], steps: int, batch: int, peak_lr: float) -> float:
     """AdamW under a one-cycle schedule. Returns the mean loss of the last tenth, in nats per token."""
-    chooser = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=peak_lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak_lr, total_steps=steps, pct_start=0.1)
     losses: list[float] = []
     model.train()
-    for _ in (bar := tqdm(range(steps), desc="pretraining", unit="step")):
-        examples = [chooser.choice(chooser.choice(problems)) for _ in range(batch)]
-        inputs, labels = collate(examples, model.config.pad_token_id)
+    for _ in (bar := tqdm(range(steps), desc="pretraining", unit="step", mininterval=5)):
+        inputs, labels = collate([draw() for _ in range(batch)], model.config.pad_token_id)
         loss = model(input_ids=inputs, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -120,7 +121,7 @@ def pretrain(
         schedule.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-        bar.set_postfix(loss=f"{np.mean(losses[-50:]):.3f}")
+        bar.set_postfix(loss=f"{np.mean(losses[-50:]):.3f}", refresh=False)
     return float(np.mean(losses[-max(1, steps // 10) :]))
 
 
@@ -135,109 +136,67 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
     return weights
 
 
-@torch.no_grad()
-def sample(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str], max_new_tokens: int = 16
-) -> list[tuple[str, bool]]:
-    """One completion per prompt at temperature 1, with whether it was cut off before its end."""
-    encoded = tokenizer(list(prompts), return_tensors="pt", padding=True)
-    settings = GenerationConfig(
-        do_sample=True,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        max_new_tokens=max_new_tokens,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    output = model.generate(
-        input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], generation_config=settings
-    )[:, encoded["input_ids"].shape[1] :]
-    texts = tokenizer.batch_decode(output, skip_special_tokens=True)
-    ended = (output == tokenizer.eos_token_id).any(dim=1).tolist()
-    return [(text, not end) for text, end in zip(texts, ended, strict=True)]
-
-
-def evaluate(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, task: Countdown, draws: int, seed: int
-) -> dict[str, float]:
-    """pass@k, no-answer rate and how many of the correct answers appear, from `draws` samples of every problem."""
+def make(lab: Lab, folder: Path, seed: int) -> None:
+    """Pretrain the base of a lab and write it."""
     torch.manual_seed(seed)
-    model.eval()
-    per_call = max(1, 2048 // draws)
-    correct_p: list[int] = []
-    seen = unanswered = 0
-    for start in tqdm(range(0, len(task.problems), per_call), desc="evaluating", unit="batch"):
-        problems = [problem for problem in task.problems[start : start + per_call] for _ in range(draws)]
-        completions, truncated = zip(*sample(model, tokenizer, [str(p.prompt) for p in problems]), strict=True)
-        verdicts = task.verify(problems, completions, truncated)
-        unanswered += sum(verdict.answer is None for verdict in verdicts)
-        for first in range(0, len(verdicts), draws):
-            right = [verdict.answer for verdict in verdicts[first : first + draws] if verdict.correct]
-            correct_p.append(len(right))
-            seen += len(set(right))
-    possible = sum(len(task.correct_answers(problem)) for problem in task.problems)
-    budgets = [k for k in (1, 4, 16, 64, 256) if k <= draws]
-    return {
-        **{f"pass@{k}": float(np.mean([pass_at_k(draws, c, k) for c in correct_p])) for k in budgets},
-        "correct answers per problem": possible / len(task.problems),
-        f"of which seen in {draws} draws": seen / len(task.problems),
-        "share of correct answers seen": seen / possible,
-        "no-answer rate": unanswered / (draws * len(task.problems)),
-    }
+    torch.use_deterministic_algorithms(True)
+    tokenizer = build_tokenizer()
+    model = build_model(tokenizer, lab.hidden, lab.layers)
+    teacher, encode = Teacher(lab, seed), encoder(tokenizer)
+    start = time.perf_counter()
+    loss = pretrain(model, lambda: encode(teacher.example()), lab.steps, lab.batch, lab.peak_lr)
+    seconds = time.perf_counter() - start
+    weights = save(model, tokenizer, folder)
+    print(f"loss {loss:.4f} nats per token after {lab.steps} steps, {seconds:.0f} s")
+    print(f"{model.num_parameters():,} parameters, {weights.stat().st_size:,} bytes in {weights.name}")
 
 
-def pass_at_k(draws: int, correct: int, k: int) -> float:
-    """The unbiased estimator 1 - C(draws - correct, k) / C(draws, k), as a product (Chen et al. 2021, eq. 1)."""
-    if draws - correct < k:
-        return 1.0
-    return 1.0 - float(np.prod(1.0 - k / np.arange(draws - correct + 1, draws + 1)))
+def measure(lab: Lab, folder: Path, problems: int) -> str:
+    """The table of properties on problems of the validation and the probe split."""
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    columns = [
+        (split, properties(model, tokenizer, lab.held_out(split, problems))) for split in ("validation", "probe")
+    ]
+    return table(columns)
+
+
+def with_table(readme: str, name: str, measured: str) -> str:
+    """The README with what was measured of a lab between its two marks."""
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    before, found, rest = readme.partition(start)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"the README has no {start.strip()} or no {end.strip()} after it")
+    return f"{before}{start}{measured}\n{end}{after}"
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Pretrain the lab's base model on countdown, or measure the one that is there.",
+        description="Pretrain the base model of a lab, or measure the one that is there.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--out", type=Path, default=BASE, help="folder of the model")
-    parser.add_argument("--evaluate", action="store_true", help="measure the model in --out, train nothing")
-    parser.add_argument("--seed", type=int, default=0, help="seed of weights, examples and evaluation draws")
-    parser.add_argument("--steps", type=int, default=800, help="optimizer steps")
-    parser.add_argument("--batch", type=int, default=128, help="examples per step")
-    parser.add_argument("--lr", type=float, default=2e-3, help="peak learning rate of the one-cycle schedule")
-    parser.add_argument("--train-problems", type=int, default=20_000, help="problems of the train split to draw from")
-    parser.add_argument("--probe-problems", type=int, default=128, help="held-out problems to measure on")
-    parser.add_argument("--draws", type=int, default=256, help="samples of each held-out problem")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads; part of what makes a run repeatable")
+    parser.add_argument("--lab", choices=LABS, default="countdown", help="which of the labs")
+    parser.add_argument("--out", type=Path, help="folder of the model, if not the lab's own")
+    parser.add_argument("--measure", action="store_true", help="measure the model that is there, train nothing")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and examples")
+    parser.add_argument("--steps", type=int, help="optimizer steps, if not the lab's own")
+    parser.add_argument("--problems", type=int, default=512, help="held-out problems of each split to measure on")
     return parser.parse_args()
-
-
-def make(arguments: argparse.Namespace) -> None:
-    torch.manual_seed(arguments.seed)
-    torch.use_deterministic_algorithms(True)
-    tokenizer = build_tokenizer()
-    model = build_model(tokenizer)
-    task = Countdown(split="train", n=arguments.train_problems, seed=arguments.seed, strict=True)
-    start = time.perf_counter()
-    loss = pretrain(model, encode_task(task, tokenizer), arguments.steps, arguments.batch, arguments.lr, arguments.seed)
-    seconds = time.perf_counter() - start
-    weights = save(model, tokenizer, arguments.out)
-    print(f"loss {loss:.4f} nats per token after {arguments.steps} steps, {seconds:.0f} s")
-    print(f"{model.num_parameters():,} parameters, {weights.stat().st_size:,} bytes in {weights.name}")
 
 
 def main() -> None:
     arguments = parse_arguments()
-    torch.set_num_threads(arguments.threads)
-    if not arguments.evaluate:
-        make(arguments)
-    digest = hashlib.sha256((arguments.out / "model.safetensors").read_bytes()).hexdigest()
-    print(f"sha256 {digest}")
-    model = AutoModelForCausalLM.from_pretrained(arguments.out)
-    tokenizer = AutoTokenizer.from_pretrained(arguments.out)
-    task = Countdown(split="probe", n=arguments.probe_problems, seed=arguments.seed)
-    for name, value in evaluate(model, tokenizer, task, arguments.draws, arguments.seed).items():
-        print(f"{name:<34} {value:.4f}")
+    torch.set_num_threads(1)
+    lab = LABS[arguments.lab]
+    folder = arguments.out or HERE / lab.folder
+    if not arguments.measure:
+        make(lab if arguments.steps is None else lab._replace(steps=arguments.steps), folder, arguments.seed)
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    measured = f"sha256 `{digest}`\n\n{measure(lab, folder, arguments.problems)}"
+    print(measured)
+    if arguments.out is None:
+        README.write_text(with_table(README.read_text(), lab.name, measured))
 
 
 if __name__ == "__main__":

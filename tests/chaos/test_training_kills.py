@@ -17,6 +17,7 @@ STEPS = 8
 SETTINGS = {
     "train_args": '{"split": "train", "n": 32}',
     "probe_args": '{"split": "probe", "n": 4}',
+    "monitor_exact": "false",
     "per_device_train_batch_size": "8",
     "num_generations": "4",
     "learning_rate": "5e-4",

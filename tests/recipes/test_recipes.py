@@ -17,11 +17,12 @@ from offleash.train.preflight.recipe_checks import check_aligned_saves
 from offleash.train.recipe.config import parse_recipe
 
 RECIPES = Path(recipes.__path__[0])
-TRAINING = sorted([RECIPES / "lab.yaml", *(RECIPES / "models").glob("*.yaml")])
+LABS = sorted(RECIPES.glob("lab*.yaml"))
+TRAINING = [*LABS, *sorted((RECIPES / "models").glob("*.yaml"))]
 CONFIGS = sorted((RECIPES / "accelerate").glob("*.yaml"))
 NODE = {"accelerate": "node_zero2", "gpu": "H100"}
 ON = {
-    "lab": {"gpu": "cpu"},
+    **{path.stem: {"gpu": "cpu"} for path in LABS},
     "qwen2.5-0.5b-gsm8k": {"gpu": "4090"},
     "qwen2.5-0.5b-gsm8k-lora": {"gpu": "4090"},
     "qwen3-1.7b-math-lora": {"gpu": "4090"},
@@ -52,7 +53,7 @@ def test_a_recipe_says_hardware_command_and_expectation_and_has_only_known_keys(
     check_aligned_saves(recipe)
 
 
-@pytest.mark.parametrize("path", [path for path in TRAINING if path.stem != "lab"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in TRAINING if path not in LABS], ids=lambda path: path.stem)
 def test_a_recipe_for_a_real_model_uses_vllm_beside_the_trainer_in_bf16_and_quotes_its_estimate(path):
     recipe = parse_recipe(["--config", str(path), "--use_cpu", "true"])
     assert (recipe.training.use_vllm, recipe.training.vllm_mode, recipe.training.bf16) == (True, "colocate", True)
@@ -84,7 +85,7 @@ def test_a_recipe_fits_what_its_header_names(path, tmp_path, model_folder, capsy
     words = [str(path), "--gpu", on.pop("gpu")]
     if on:
         words += ["--accelerate", str(RECIPES / "accelerate" / f"{on['accelerate']}.yaml")]
-    if path.stem != "lab":
+    if path not in LABS:
         train, probe = local_rows(values["task"], tmp_path)
         words += ["--train_args", train, "--probe_args", probe]
         words += ["--model_name_or_path", str(model_folder(values["model_name_or_path"]))]

@@ -19,6 +19,7 @@ RECIPES = Path(recipes.__path__[0])
 SMALL = {
     "train_args": '{"split": "train", "n": 64}',
     "probe_args": '{"split": "probe", "n": 9}',
+    "monitor_exact": "false",
     "per_device_train_batch_size": "16",
     "num_generations": "8",
     "learning_rate": "5e-4",

@@ -19,6 +19,7 @@ STEPS = 4
 SMALL = {
     "train_args": '{"split": "train", "n": 16}',
     "probe_args": '{"split": "probe", "n": 4}',
+    "monitor_exact": "false",
     "per_device_train_batch_size": "8",
     "num_generations": "4",
     "learning_rate": "5e-4",

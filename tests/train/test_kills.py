@@ -25,6 +25,7 @@ RECIPES = Path(recipes.__path__[0])
 SETTINGS = {
     "train_args": '{"split": "train", "n": 64}',
     "probe_args": '{"split": "probe", "n": 6}',
+    "monitor_exact": "false",
     "per_device_train_batch_size": "8",
     "num_generations": "8",
     "learning_rate": "5e-4",
@@ -194,6 +195,7 @@ def judged(folder: Path, port: int, tmp_path: Path, **settings: Any) -> subproce
         "task": "judged_task:Judged",
         "train_args": f'{{"split": "train", "n": 64, {rest}}}',
         "probe_args": f'{{"split": "probe", "n": 6, {rest}}}',
+        "monitor_exact": "false",
         "per_device_train_batch_size": 128,  # 200 verdicts are there before the second step's end
     }
     return start(ALONE, folder, path=tmp_path, **arguments, **settings)

@@ -25,9 +25,9 @@ import offleash.recipes
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.secrets import without_secrets
+from offleash.recipes import EMBEDDED, embedded_folder
 from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
 
-LAB_MODEL = "lab"
 RECIPES = Path(offleash.recipes.__path__[0])
 CADENCE = ("max_steps", "monitor_every", "save_steps", "warmup_steps")
 """Keys that count steps."""
@@ -185,9 +185,9 @@ def _resolve(
         raise ConfigError(f"these arguments belong to no flag: {' '.join(rest)}")
     move_tokens(training)
     if model.model_name_or_path is None:
-        raise ConfigError("model_name_or_path is missing: give a model folder, a hub id, or `lab` for the embedded one")
-    if model.model_name_or_path == LAB_MODEL:
-        model.model_name_or_path = str(RECIPES / "lab" / "base")
+        raise ConfigError(f"model_name_or_path is missing: give a folder, a hub id or one of {', '.join(EMBEDDED)}")
+    if embedded := embedded_folder(model.model_name_or_path):
+        model.model_name_or_path = str(embedded)
     return Recipe(run, training, model)
 
 

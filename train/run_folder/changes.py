@@ -17,10 +17,11 @@ from offleash.callbacks.summary import HISTORY
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.secrets import HIDDEN, without_secrets
+from offleash.recipes import embedded_name
 from offleash.train.explorers import find_explorer
 from offleash.train.preflight.launch import sharding
 from offleash.train.preflight.precision import precision
-from offleash.train.recipe.config import LAB_MODEL, Recipe, as_json, read_recipe_file, resolved
+from offleash.train.recipe.config import Recipe, as_json, read_recipe_file, resolved
 from offleash.train.recipe.explorer_flags import explorer_mapping
 from offleash.train.run_folder.checkpoints import checkpoints
 
@@ -43,8 +44,6 @@ FREE_PREFIXES = ("log_", "logging_", "hub_", "trackio_", "vllm_server_")
 # Can never change.
 IN_THE_OPTIMIZER = {"learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "optim", "optim_args"}
 IN_THE_BASE_POOL = {"monitor_k", "monitor_seed", "monitor_temperature", "monitor_top_p", "monitor_max_new_tokens"}
-
-LAB_FOLDER = ("recipes", "lab", "base")
 
 
 class Launch(NamedTuple):
@@ -161,8 +160,8 @@ def _defaults(recipe: Recipe) -> dict[str, Any]:
 def _comparable(values: dict[str, Any]) -> dict[str, Any]:
     """The values that matter, by dotted key, without those that depend on the machine or are redundant."""
     kept = {key: v for key, v in values.items() if key not in FREE and not key.startswith(FREE_PREFIXES)}
-    if Path(kept["model_name_or_path"] or "").parts[-3:] == LAB_FOLDER:
-        kept["model_name_or_path"] = LAB_MODEL  # wherever the package is installed
+    if embedded := embedded_name(kept["model_name_or_path"] or ""):
+        kept["model_name_or_path"] = embedded  # wherever the package is installed
     said = {"revision": "model_revision", "attn_implementation": "attn_implementation", "dtype": "dtype"}
     kept["model_init_kwargs"] = {  # building the trainer adds these copies of other keys
         name: v for name, v in (kept["model_init_kwargs"] or {}).items() if name not in said or v != kept[said[name]]

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from offleash.eval.engines import load_engine
 from offleash.eval.engines.base import Completion, Engine, Request
-from offleash.eval.engines.model import LAB, ModelSource, resolve_model
+from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, first_line
 from offleash.eval.fingerprint import template_fingerprint
 from offleash.eval.sampling import Sampling
+from offleash.recipes import EMBEDDED
 
 
 class Model(NamedTuple):
@@ -37,7 +38,7 @@ class Model(NamedTuple):
         tokenizer: Any = source.tokenizer
         own = tokenizer.name_or_path in (source.path, source.adapter)
         return cls(
-            name=source.name if source.name == LAB else _in_full(source.name),
+            name=source.name if source.name in EMBEDDED else _in_full(source.name),
             revision=source.revision or None,
             tokenizer=None if own else _in_full(tokenizer.name_or_path),
             dtype=source.dtype,

@@ -46,7 +46,9 @@ def engine(source: ModelSource) -> TransformersEngine:
 
 @pytest.fixture(scope="module")
 def task() -> Any:
-    return load_task("countdown", split="probe", n=12)
+    return load_task(
+        "countdown", split="probe", n=20, numbers=4, max_number=12, max_target=60, min_solutions=3, strict=True
+    )
 
 
 @pytest.fixture(scope="module")

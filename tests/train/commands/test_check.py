@@ -12,7 +12,7 @@ from offleash.train.grpo import train
 from offleash.train.preflight.launch import read_accelerate_config
 from offleash.train.recipe.config import parse_recipe
 
-SMALL = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 8}']
+SMALL = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 8, "strict": true}']
 LAB = ["check", "lab", "--gpu", "cpu", *SMALL]
 
 
@@ -24,8 +24,8 @@ def test_the_lab_passes_and_its_parts_are_shown(capsys):
     assert main(LAB) == 0
     shown = capsys.readouterr().out
     assert "32 training and 8 probe problems" in shown
-    assert "llama, 0.81 M parameters, all trained, float32" in shown
-    assert "256 rollouts of 13 + 10 tokens" in shown
+    assert "llama, 0.46 M parameters, all trained, float32" in shown
+    assert "128 rollouts of 13 + 9 tokens" in shown
     assert "5 x 512 samples" in shown
     assert "PROBLEM" not in shown
 
@@ -183,7 +183,7 @@ def test_packages_that_are_not_here_are_noted_and_no_problem(monkeypatch, capsys
 
 
 def test_a_measurement_has_the_tags_that_guards_are_checked_against(tmp_path):
-    short = ["--max_steps", "1", "--monitor_k", "4", "--output_dir", str(tmp_path / "run")]
+    short = ["--max_steps", "1", "--monitor_k", "4", "--monitor_exact", "false", "--output_dir", str(tmp_path / "run")]
     recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *short, *SMALL])
     train(recipe)
     record = json.loads((tmp_path / "run" / "support.json").read_text())

@@ -92,7 +92,7 @@ def test_a_run_copies_the_base_as_often_as_forecast(flags, tmp_path, monkeypatch
 
     loaded, load = [], FrozenBase._load
     monkeypatch.setattr(FrozenBase, "_load", lambda base: loaded.append(base) or load(base))
-    small = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 4}']
+    small = ["--train_args", '{"n": 32, "split": "train"}', "--probe_args", '{"n": 4, "strict": true}']
     words = ["--output_dir", str(tmp_path / "run"), "--max_steps", "1", "--monitor_k", "4", *small, *flags]
     recipe = parse_recipe(["--config", "lab", "--use_cpu", "true", *words])
     train(recipe)

@@ -28,6 +28,7 @@ from offleash.train.run_folder.folder import begin
 TINY = {
     "train_args": '{"split": "train", "n": 16}',
     "probe_args": '{"split": "probe", "n": 4}',
+    "monitor_exact": "false",
     "per_device_train_batch_size": "8",
     "num_generations": "4",
     "max_steps": "2",

@@ -173,7 +173,7 @@ def test_no_run_outlives_its_sweep_and_only_one_sweep_works_in_a_folder(sweep, h
 
 def lab_words(place: Path, *more: str) -> list[str]:
     small = {
-        **{"train_args": '{"split": "train", "n": 32}', "probe_args": '{"split": "probe", "n": 6}'},
+        **{"train_args": '{"split": "train", "n": 32}', "probe_args": '{"split": "probe", "n": 6, "strict": true}'},
         **{"per_device_train_batch_size": 16, "num_generations": 8, "beta": 0.01, "monitor_k": 8, "monitor_every": 1},
         **{"monitor_score_k": 4, "monitor_batch_size": 64, "save_steps": 1, "max_steps": 2, "use_cpu": "true"},
     }
