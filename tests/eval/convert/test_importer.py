@@ -50,7 +50,10 @@ NATIVE: list[dict[str, Any]] = [
         "meta": {"domain": "math"},
     },
     {"problem_id": "p/1", "index": 2, "completion": "\ud83d\ude00 \u0000 é", "answer": None, "correct": False},
-    {"problem_id": "p/2", "index": 0, "answer": "b*a", "correct": 1, "prompt": "a b:", "all_answers": ["a*b", "b*a"]},
+    {
+        "problem_id": "p/2", "index": 0, "answer": "b*a", "spelling": "(b)*a", "correct": 1, "prompt": "a b:",
+        "all_answers": ["a*b", "b*a"],
+    },
     {"problem_id": "p/2", "index": 1, "answer": None, "correct": 0.0, "status": "truncated"},
 ]  # fmt: skip
 
