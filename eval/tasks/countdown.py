@@ -130,6 +130,7 @@ class Countdown:
         if not isinstance(strict, bool):
             raise ConfigError(f"countdown: strict must be true or false, got {strict!r}")
         self.split, self.strict = split, strict
+        self.version = f"{Countdown.version}-strict" if strict else Countdown.version  # verdicts differ
         any_number = (min_solutions, max_solutions) == (1, None)  # every problem drawn has one
 
         def propose(rng: np.random.Generator) -> tuple[str, tuple[tuple[int, ...], int]] | None:

@@ -151,6 +151,7 @@ def test_every_text_of_a_solution_is_verified_as_that_solution(strict: bool) -> 
 def test_a_strict_task_reads_a_text_exactly_if_it_is_its_own_spelling() -> None:
     one = problem(3, 7, 25, target=46)
     strict, other = Countdown(n=1, strict=True), Countdown(n=1)
+    assert strict.version != other.version  # so that their pools are never taken for one another
     assert strict.spellings(one, "25+3*7") == ("25+3*7", "25+7*3", "3*7+25", "7*3+25")
     texts = set(other.spellings(one, "25+3*7")) | {"3*7+25\n", " 3*7+25", "3 * 7+25", "((3*7))+25", "3*7+25 "}
     assert all(verdict.correct for verdict in other.verify([one] * len(texts), sorted(texts)))
