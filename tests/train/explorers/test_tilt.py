@@ -212,3 +212,12 @@ def test_trls_kl_term_is_the_policy_gradient_of_each_tokens_own_log_ratio(make_t
         norms.append(trajectory(trainer)[0]["grad_norm"])
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
     assert norms[0] > 1e-3
+
+
+def test_the_free_tilts_kl_is_the_square_of_its_gain_over_twice_the_variance() -> None:
+    """The docstring's approximation, for a weight close to 1."""
+    right = float((BASE * REWARD).sum())
+    near = torch.softmax(BASE.log() + 0.05 * REWARD, 0)
+    gain = float((near * REWARD).sum()) - right
+    kl = float((near * (near / BASE).log()).sum())
+    assert kl == pytest.approx(gain**2 / (2 * right * (1 - right)), rel=0.05)

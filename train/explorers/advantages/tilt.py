@@ -15,7 +15,7 @@ How this differs from TRL's `beta`, with the same gradient only for completions 
 so no token learns what it does to the log-ratio of later ones; without it the expected gradient is that of the
 *forward* KL. Here every token of a completion gets the log-ratio of all of them.
 
-What may keep a run from the optimum, and the setting that removes it:
+What may keep a run from the optimum, and the setting that removes it (hypotheses, for the labs to decide):
 
 - steps and learning rate: the optimum is far away (at tau = .3 the odds of a correct answer rise by exp(1 / tau) = 28),
   and the lab's schedule decays linearly: `max_steps`, `learning_rate`, `lr_scheduler_type: constant`;
@@ -25,7 +25,10 @@ What may keep a run from the optimum, and the setting that removes it:
 - several updates per rollout: ratios are clipped at `epsilon`, and the log-ratio is that of the policy that drew;
 - noise: the log-ratio of a completion is credited to all its tokens, the earlier ones included, on which it cannot
   depend. `credit: to_go` removes those terms, whose mean is 0;
-- the model: the tilt of problems that are not trained on need not be one that the weights can express.
+- the model: to raise P by d costs the free tilt a KL of about d^2 / (2 P (1 - P)). A network shared by all problems can
+  raise P only by learning to tell right from wrong, pays more, and has its own optimum of R - tau KL nearer to the
+  base. `monitor/kl_base_k1` against the KL of the reweighting at the same pass@1 shows by how much. A smaller tau goes
+  further, but along what the network can do, not along the tilt.
 """
 
 import torch
