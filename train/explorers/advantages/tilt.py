@@ -23,8 +23,8 @@ What may keep a run from the optimum, and the setting that removes it (hypothese
 - a loss that divides each completion by its length is not the gradient of this objective: refused (`loss_type` grpo
   and sapo, `importance_sampling_level: sequence`);
 - several updates per rollout: ratios are clipped at `epsilon`, and the log-ratio is that of the policy that drew;
-- noise: the log-ratio of a completion is credited to all its tokens, the earlier ones included, on which it cannot
-  depend. `credit: to_go` removes those terms, whose mean is 0;
+- noise: every token answers for the log-ratios of earlier ones too, which it cannot change. `credit: to_go` removes
+  those terms, whose mean is 0;
 - the model: to raise P by d costs the free tilt a KL of about d^2 / (2 P (1 - P)). A network shared by all problems can
   raise P only by learning to tell right from wrong, pays more, and has its own optimum of R - tau KL nearer to the
   base. `monitor/kl_base_k1` against the KL of the reweighting at the same pass@1 shows by how much. A smaller tau goes
