@@ -18,10 +18,16 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spellings import Spelled, match_spellings, respelled
 from offleash.eval.stats.cover import TAUS, cover_at_tau
 from offleash.eval.stats.diversity import effective_answers
+from offleash.eval.stats.intervals import Estimate
+from offleash.eval.stats.leash.against import AgainstLine
+from offleash.eval.stats.leash.pools import pool_against_line, pool_line
+from offleash.eval.stats.leash.verdict import Word, verdict
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import pass_at_k, powers_of_two
 from offleash.eval.stats.posterior import expected_metrics
 from offleash.eval.stats.support import CELLS, EPS, METRICS, STABLE_HITS, detection_limit, dynamics
+
+_RESAMPLES = 100  # for the bounds of the leash line: enough for a word, and soon done
 
 
 def sampled(k: int, temperature: float) -> tuple[Metric, ...]:
@@ -33,12 +39,19 @@ def sampled(k: int, temperature: float) -> tuple[Metric, ...]:
 def measured(k: int, temperature: float) -> tuple[Metric, ...]:
     """What SupportCallback measures at a step; base and policy have the same budget k there."""
     levels = (*tags.UNIT, *tags.PROBLEM)
-    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *tags.MONITOR)
+    line = (*tags.LEASH, *map(tags.leash_pass_at, powers_of_two(k)))
+    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *line, *tags.MONITOR)
 
 
 def pass_curve(metrics: Mapping[str, float], k: int) -> dict[int, float]:
     """pass@1, 2, 4, ... up to k of one step's metrics."""
     return {budget: metrics[tags.pass_at(budget).tag] for budget in powers_of_two(k)}
+
+
+def leash_curve(metrics: Mapping[str, float], k: int) -> dict[int, float]:
+    """The same of the reweighted base; {} if it was not measured."""
+    found = {budget: metrics.get(tags.leash_pass_at(budget).tag, math.nan) for budget in powers_of_two(k)}
+    return {} if all(map(math.isnan, found.values())) else found
 
 
 def count_whole(pool: Pool) -> Tally:
@@ -90,6 +103,7 @@ def support_metrics(base: Hits, policy: Hits) -> dict[str, float]:
         tags.DETECTION_LIMIT.tag: detection_limit(int(min(base.n_p.min(), policy.n_p.min()))),
         **_level(tags.UNIT, base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem),
         **_level(tags.PROBLEM, base.correct_p, policy.correct_p, base.n_p, policy.n_p, problems),
+        **leash_metrics(base, policy),
     }
 
 
@@ -110,6 +124,43 @@ def spelling_metrics(base: Spelled | None, policy: Spelled | None) -> dict[str, 
         level.respelled: float(respelled(base, policy).sum()),
     }
     return {metric.tag: value for metric, value in (counted | rates | others).items()}
+
+
+def leash_metrics(base: Hits, policy: Hits) -> dict[str, float]:
+    """Units against the KL-optimal reweighting of the base at the policy's pass@1, and its pass@k."""
+    ks = powers_of_two(int(min(base.n_p.min(), policy.n_p.min())))
+    if not base.unit_hits.size:
+        return {metric.tag: math.nan for metric in (*tags.LEASH, *map(tags.leash_pass_at, ks))}
+    rng = np.random.default_rng(0)
+    n_base_u, n_policy_u = base.n_p[base.unit_problem], policy.n_p[policy.unit_problem]
+    hits = (base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem)
+    _, found = pool_against_line(*hits, rng=rng, resamples=_RESAMPLES)
+    problems, pass_at_1 = np.arange(len(base.n_p)), float(np.mean(policy.correct_p / policy.n_p))
+    line = pool_line(base.correct_p, base.n_p, problems, pass_at_1, ks=ks, rng=rng)
+    values = {
+        tags.LEASH.nscr: found.line.value,
+        tags.LEASH.above: found.above.value,
+        tags.LEASH.above_low: found.above.low,
+        tags.LEASH.above_high: found.above.high,
+        tags.LEASH.policy_nscr_low: found.nscr.low,
+        tags.LEASH.policy_nscr_high: found.nscr.high,
+        tags.LEASH.log_weight: found.log_weight,
+        **{tags.leash_pass_at(k): value for k, value in line.pass_at_k.items()},
+    }
+    return {metric.tag: value for metric, value in values.items()}
+
+
+def verdict_of(metrics: Mapping[str, float]) -> Word | None:
+    """The word for a measured step; None where nothing can be said, as of a run that did not measure the line."""
+
+    def known(metric: Metric) -> float:
+        return metrics.get(metric.tag, math.nan)
+
+    line = tags.LEASH
+    nscr = Estimate(known(tags.UNIT.nscr), known(line.policy_nscr_low), known(line.policy_nscr_high), 0)
+    above = Estimate(known(line.above), known(line.above_low), known(line.above_high), 0)
+    of_line = Estimate(known(line.nscr), math.nan, math.nan, 0)
+    return verdict(AgainstLine(nscr, of_line, above, known(tags.UNIT.expanded), known(line.log_weight)))
 
 
 def _level(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from offleash.callbacks import tags
+from offleash.callbacks.metrics import verdict_of
 from offleash.eval.files import write_atomic
 from offleash.eval.report.numbers import p_words
 from offleash.eval.stats.passk import powers_of_two
@@ -53,6 +54,7 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
         ("NDR  (fraction of policy units that are new)", tags.UNIT.ndr.tag),
         ("SDS  (harmonic mean of SRR and NDR)", tags.UNIT.sds.tag),
         ("NSCR ((gained - lost) / union)", tags.UNIT.nscr.tag),
+        ("  KL-optimal reweighting at this pass@1", tags.LEASH.nscr.tag),
         ("answer entropy (nats)", tags.ANSWER_ENTROPY.tag),
         ("token entropy (nats)", record["token_entropy"]),
     ]
@@ -71,6 +73,7 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
         f"{'seconds spent monitoring':46}{seconds:>27.1f}",
         "",
         f"At step {last}: {moved_words(history[last])}{spelling_words(history[last])}.",
+        *leash_words(history[last]),
         f"A second sample of the base: {_expected(history[last], 'shrunk')} lost, "
         f"{_expected(history[last], 'expanded')} gained.",
         f"Support counts (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples per step);",
@@ -79,6 +82,17 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def leash_words(metrics: Mapping[str, float]) -> list[str]:
+    """What became of support, in a word, and what it was held against; nothing if it was not measured."""
+    above, low, high = (metrics.get(m.tag, math.nan) for m in tags.LEASH[1:4])
+    if math.isnan(above):
+        return []
+    return [
+        f"Verdict: {verdict_of(metrics) or 'none'}. NSCR differs by {above:+.3f} [{low:+.3f}, {high:+.3f}] from that of the",
+        "KL-optimal reweighting of the base at this pass@1.",
+    ]
 
 
 def moved_words(metrics: Mapping[str, float]) -> str:

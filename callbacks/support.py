@@ -19,6 +19,7 @@ from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
 from offleash.callbacks.metrics import (
     count_whole,
+    leash_curve,
     pass_curve,
     sample_metrics,
     sampled,
@@ -246,6 +247,7 @@ class SupportCallback(TrainerCallback):
             f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
             f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
             f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])}, "
+            f"reweighting {three_digits(metrics[tags.LEASH.nscr.tag])}, "
             f"{moved_words(metrics)}{spelling_words(metrics)} ({metrics[tags.SECONDS.tag]:.1f} s)"
         )
 
@@ -267,7 +269,8 @@ class SupportCallback(TrainerCallback):
         if (writer := self.observer.trackers.tensorboard) is None:
             return
         base, policy = (pass_curve(metrics, self.k) for metrics in (self.base_metrics, self.history[step]))
-        writer.add_figure(tags.PASS_AT_K_FIGURE.tag, pass_at_k_figure(base, policy, step), step)
+        line = leash_curve(self.history[step], self.k)
+        writer.add_figure(tags.PASS_AT_K_FIGURE.tag, pass_at_k_figure(base, policy, step, line), step)
         lost, gained = changes(_there(self.base_hits), hits)
         writer.add_text(tags.LOST_AND_GAINED.tag, lost_and_gained_table(lost, gained), step)
         writer.flush()

@@ -86,6 +86,18 @@ class Weighed(NamedTuple):
     withheld: Metric
 
 
+class Line(NamedTuple):
+    """The leash line, and the policy's NSCR beside it. `low` and `high` are 95 % intervals."""
+
+    nscr: Metric
+    above: Metric
+    above_low: Metric
+    above_high: Metric
+    policy_nscr_low: Metric
+    policy_nscr_high: Metric
+    log_weight: Metric
+
+
 _SAMPLE, _GROUPS = "callbacks.metrics.sample_metrics", "callbacks.rollouts.group_metrics"
 _STATUS = "callbacks.metrics.status_rates"
 _MEASURE = "callbacks.support.SupportCallback.measure"
@@ -189,8 +201,22 @@ LOST_AND_GAINED = Metric(
     "support/lost_and_gained", "text", "table of units lost and gained", "callbacks.trackers.lost_and_gained_table"
 )
 
-_EXACT = "callbacks.exact.exact_metrics"
 _LINE = "of the KL-optimal reweighting of the base at this pass@1"
+_AGAINST = "eval.stats.leash.pools.pool_against_line"
+LEASH = Line(
+    Metric("support/leash/nscr", "ratio", f"NSCR {_LINE}, estimated; units", _AGAINST),
+    Metric("support/leash/above", "ratio", f"NSCR of the policy less that {_LINE}", _AGAINST),
+    Metric("support/leash/above_low", "ratio", "its lower bound: above 0, support expands", _AGAINST),
+    Metric("support/leash/above_high", "ratio", "its upper bound", _AGAINST),
+    Metric("support/leash/policy_nscr_low", "ratio", "lower bound of support/unit/nscr", _AGAINST),
+    Metric("support/leash/policy_nscr_high", "ratio", "its upper bound: below 0, support shrinks", _AGAINST),
+    Metric("support/leash/log_weight", "nats", "1/beta of that reweighting; 0 is the base", _AGAINST),
+)
+LEASH_PASS_AT_K = Metric(
+    "support/leash/pass_at_{k}", "probability", f"pass@k {_LINE}, estimated", "eval.stats.leash.pools.pool_line"
+)
+
+_EXACT = "callbacks.exact.exact_metrics"
 EXACT_PASS_AT_1 = Metric("exact/pass_at_1", "probability", "pass@1 by enumeration of all correct answers", _EXACT)
 EXACT_NSCR = Metric(
     "exact/nscr_{eps}",
@@ -235,7 +261,10 @@ PASS_AT_K = Metric(
     base="pass_at_k/base/{k}",
 )
 PASS_AT_K_FIGURE = Metric(
-    "pass_at_k/base_and_policy", "figure", "pass@k of base and policy over k", "callbacks.trackers.pass_at_k_figure"
+    "pass_at_k/base_and_policy",
+    "figure",
+    "pass@k of base, policy and reweighted base",
+    "callbacks.trackers.pass_at_k_figure",
 )
 
 ANSWER_ENTROPY = Metric(
@@ -339,7 +368,7 @@ MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
 ONCE = (DETECTION_LIMIT, SAMPLES)
 """Constants of a run: logged at the first measured step only."""
 METRICS: tuple[Metric, ...] = (
-    *(*UNIT, *PROBLEM, *SPELLING),
+    *(*UNIT, *PROBLEM, *SPELLING, *LEASH, LEASH_PASS_AT_K),
     *(DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, *IMPORTANCE, LOST_AND_GAINED, *EXACT),
     *(PASS_AT_K, PASS_AT_K_FIGURE, COVER_AT_TAU),
     *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, TOKEN_ENTROPY),
@@ -352,6 +381,11 @@ METRICS: tuple[Metric, ...] = (
 def pass_at(k: int) -> Metric:
     """`pass_at_k/8` for k = 8."""
     return PASS_AT_K.fill(k=str(k))
+
+
+def leash_pass_at(k: int) -> Metric:
+    """`support/leash/pass_at_8` for k = 8."""
+    return LEASH_PASS_AT_K.fill(k=str(k))
 
 
 def at_floor(metric: Metric, eps: float) -> Metric:

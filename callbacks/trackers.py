@@ -15,11 +15,13 @@ from offleash.callbacks.policy.trl_seam import log_to_trackio, log_to_wandb
 from offleash.callbacks.tags import (
     ANSWER_ENTROPY,
     EXACT_NSCR,
+    LEASH,
     LEASH_NSCR,
     PROBLEM,
     UNIT,
     Metric,
     at_floor,
+    leash_pass_at,
     pass_at,
     token_entropy,
 )
@@ -84,8 +86,11 @@ def custom_layout(temperature: float, k: int, exact: bool = False) -> dict[str, 
         **({"Exact": by_enumeration} if exact else {}),
         "The leash": {
             "pass@1, policy and base": lines(*both(pass_at(1))),
-            "NSCR, units and problems": lines(UNIT.nscr.tag, PROBLEM.nscr.tag),
-            f"pass@{k}, policy and base": lines(*both(pass_at(k))),
+            "NSCR of units, policy and KL-optimal reweighting of the base at this pass@1": lines(
+                UNIT.nscr.tag, LEASH.nscr.tag
+            ),
+            "NSCR of units and problems": lines(UNIT.nscr.tag, PROBLEM.nscr.tag),
+            f"pass@{k}, policy, base and reweighted base": lines(*both(pass_at(k)), leash_pass_at(k).tag),
             "units lost and gained": lines(UNIT.shrunk.tag, UNIT.expanded.tag, UNIT.expected_shrunk.tag),
         },
         "Entropy": {
@@ -96,14 +101,19 @@ def custom_layout(temperature: float, k: int, exact: bool = False) -> dict[str, 
 
 
 @styled()
-def pass_at_k_figure(base: Mapping[int, float], policy: Mapping[int, float], step: int) -> Any:
-    """Base against policy over k, on a logarithmic axis."""
+def pass_at_k_figure(
+    base: Mapping[int, float], policy: Mapping[int, float], step: int, leash: Mapping[int, float]
+) -> Any:
+    """Base, policy and the reweighted base (`leash`, {} if unknown) over k, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.4, 4.0))
     axes = figure.subplots()
     axes.plot(list(base), list(base.values()), **LINES["base"], label="base")
     axes.plot(list(policy), list(policy.values()), **LINES["policy"], label=f"policy, step {step}")
+    if leash:
+        words = "KL-optimal reweighting of the\nbase at this pass@1"
+        axes.plot(list(leash), list(leash.values()), **LINES["leash"], label=words)
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(base), [str(k) for k in base])
     axes.set(xlabel="k", ylabel="pass@k", ylim=(0, 1.02))

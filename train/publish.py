@@ -18,7 +18,7 @@ from huggingface_hub import HfApi
 from transformers import TrainingArguments
 
 from offleash.callbacks import tags
-from offleash.callbacks.metrics import pass_curve
+from offleash.callbacks.metrics import leash_curve, pass_curve
 from offleash.callbacks.summary import HISTORY, three_digits
 from offleash.callbacks.trackers import pass_at_k_figure
 from offleash.eval.errors import OffleashError
@@ -108,7 +108,8 @@ def _figure(record: Mapping[str, Any]) -> bytes:
     last = _last(record)
     base, policy = (pass_curve(metrics, record["k"]) for metrics in (record["base"], record["steps"][last]))
     image = io.BytesIO()
-    pass_at_k_figure(base, policy, int(last)).savefig(image, format="png", dpi=150)
+    line = leash_curve(record["steps"][last], record["k"])
+    pass_at_k_figure(base, policy, int(last), line).savefig(image, format="png", dpi=150)
     return image.getvalue()
 
 

@@ -3,7 +3,15 @@ import math
 import numpy as np
 import pytest
 
-from offleash.callbacks.metrics import count_whole, measured, sample_metrics, spelling_metrics, support_metrics
+from offleash.callbacks.metrics import (
+    count_whole,
+    leash_curve,
+    measured,
+    sample_metrics,
+    spelling_metrics,
+    support_metrics,
+    verdict_of,
+)
 from offleash.callbacks.summary import spelling_words
 from offleash.callbacks.tags import SPELLING
 from offleash.eval.comparison.changes import Change, changes
@@ -13,6 +21,7 @@ from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
 from offleash.eval.stats.entropy import answer_entropy_corrected
+from offleash.eval.stats.leash.pools import pool_line
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.support import detection_limit
@@ -182,3 +191,22 @@ def test_spellings_lost_and_gained_are_counted_where_a_task_tells_them_apart(tmp
     assert spelling_metrics(base, None) == spelling_metrics(None, policy) == {}
     assert spelling_words(metrics) == "; spellings: NSCR -0.250, lost 2, 2 of them of answers still reached"
     assert spelling_words({}) == ""
+
+
+def test_the_line_of_a_step_is_that_of_the_pools_and_gives_its_word():
+    rng = np.random.default_rng(1)
+    base_p = rng.binomial(64, rng.beta(0.5, 2, 60))
+    policy_p = np.where(np.arange(60) % 3 == 0, 0, np.minimum(64, 2 * base_p))
+    ids = tuple(map(str, range(60)))
+    base, policy = (Hits(ids, np.full(60, 64), hits, np.arange(60), (None,) * 60, hits) for hits in (base_p, policy_p))
+    found = support_metrics(base, policy)
+    line = pool_line(base_p, 64, range(60), policy_p.mean() / 64, ks=[1, 64], rng=np.random.default_rng(2))
+    assert found["support/leash/nscr"] == pytest.approx(line.nscr, abs=0.02)
+    assert found["support/leash/above"] == pytest.approx(found["support/unit/nscr"] - found["support/leash/nscr"])
+    assert found["support/leash/log_weight"] == pytest.approx(line.log_weight, abs=0.1)
+    assert leash_curve(found, 64)[1] == pytest.approx(policy_p.mean() / 64)
+    assert leash_curve(found, 64)[64] == pytest.approx(line.pass_at_k[64], abs=0.02)
+    assert verdict_of(found) == "shrinks"
+    assert found == support_metrics(base, policy)  # the same again
+    assert leash_curve({}, 64) == {}
+    assert verdict_of({}) is None

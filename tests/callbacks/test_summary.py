@@ -3,7 +3,7 @@
 import math
 
 from offleash.callbacks import tags
-from offleash.callbacks.summary import moved_words
+from offleash.callbacks.summary import leash_words, moved_words
 
 
 def metrics(**values: float) -> dict[str, float]:
@@ -21,3 +21,12 @@ def test_lost_and_gained_come_with_the_p_of_strength_and_the_units_beyond_chance
 def test_the_record_of_an_older_run_has_no_strength() -> None:
     words = moved_words(metrics(shrunk=98, expanded=12, p_shrunk_strength=math.nan))
     assert words == "lost 98 (p unknown, unknown beyond chance), gained 12 (p unknown, unknown beyond chance)"
+
+
+def test_the_verdict_is_said_with_the_difference_that_it_rests_on() -> None:
+    line = {"above": -0.25, "above_low": -0.31, "above_high": -0.2, "policy_nscr_low": -0.2, "policy_nscr_high": -0.1}
+    found = {getattr(tags.LEASH, name).tag: value for name, value in line.items()}
+    verdict, beside = leash_words(found | metrics(nscr=-0.15, expanded=3))
+    assert verdict == "Verdict: shrinks. NSCR differs by -0.250 [-0.310, -0.200] from that of the"
+    assert beside == "KL-optimal reweighting of the base at this pass@1."
+    assert leash_words(metrics(nscr=-0.15)) == []

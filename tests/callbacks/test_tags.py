@@ -107,6 +107,7 @@ def _a_run_can_write(*ks: int) -> set[str]:
     patterns = {tags.PASS_AT_K: [pass_at(k) for k in ks], tags.TOKEN_ENTROPY: [token_entropy(1.0)]}
     for metric in (tags.EXACT_NSCR, tags.LEASH_NSCR):
         patterns[metric] = [tags.at_floor(metric, eps) for eps in EPSILONS]
+    patterns[tags.LEASH_PASS_AT_K] = [tags.leash_pass_at(k) for k in ks]
     patterns[tags.COVER_AT_TAU] = [tags.cover_at(tau) for tau in TAUS]
     metrics = [m for metric in METRICS if metric not in absent for m in patterns.get(metric, [metric])]
     return {tag for metric in metrics for tag in (metric.tag, metric.base) if tag}

@@ -67,8 +67,11 @@ def test_the_table_says_how_many_more_there_are():
     assert lost_and_gained_table([], []) == "nothing lost, nothing gained"
 
 
-def test_the_figure_draws_both_curves():
-    figure = pass_at_k_figure({1: 0.4, 2: 0.5}, {1: 0.5, 2: 0.52}, step=7)
-    (axes,) = figure.axes
-    assert [list(line.get_ydata()) for line in axes.lines] == [[0.4, 0.5], [0.5, 0.52]]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["base", "policy, step 7"]
+def test_the_figure_draws_base_policy_and_reweighted_base():
+    base, policy, line = {1: 0.4, 2: 0.5}, {1: 0.5, 2: 0.52}, {1: 0.5, 2: 0.6}
+    (axes,) = pass_at_k_figure(base, policy, 7, line).axes
+    assert [list(line.get_ydata()) for line in axes.lines] == [[0.4, 0.5], [0.5, 0.52], [0.5, 0.6]]
+    words = [" ".join(text.get_text().split()) for text in axes.get_legend().get_texts()]
+    assert words == ["base", "policy, step 7", "KL-optimal reweighting of the base at this pass@1"]
+    (axes,) = pass_at_k_figure(base, policy, 7, {}).axes
+    assert len(axes.lines) == 2
