@@ -89,8 +89,9 @@ def leash_words(metrics: Mapping[str, float]) -> list[str]:
     above, low, high = (metrics.get(m.tag, math.nan) for m in tags.LEASH[1:4])
     if math.isnan(above):
         return []
+    word = verdict_of(metrics) or "none"
     return [
-        f"Verdict: {verdict_of(metrics) or 'none'}. NSCR differs by {above:+.3f} [{low:+.3f}, {high:+.3f}] from that of the",
+        f"Verdict: {word}. NSCR differs by {above:+.3f} [{low:+.3f}, {high:+.3f}] from that of the",
         "KL-optimal reweighting of the base at this pass@1.",
     ]
 

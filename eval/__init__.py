@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from offleash.eval.scoring.pool_scores import score_pool as score_pool
     from offleash.eval.stats.entropy import answer_entropy as answer_entropy
     from offleash.eval.stats.intervals import Estimate as Estimate
+    from offleash.eval.stats.leash.tilt import leash_line as leash_line
     from offleash.eval.stats.noise import noise_test as noise_test
     from offleash.eval.stats.passk import pass_at_k as pass_at_k
     from offleash.eval.stats.support import dynamics as dynamics
@@ -36,6 +37,7 @@ _HOMES = {
     "answer_entropy": "stats.entropy",
     "compare": "comparison.compare",
     "dynamics": "stats.support",
+    "leash_line": "stats.leash.tilt",
     "load_task": "tasks",
     "noise_test": "stats.noise",
     "pass_at_k": "stats.passk",

@@ -11,7 +11,7 @@ DOOR = {
     "offleash.train": {"Explorer", "Rollouts", "Tokens", "load_recipe", "train"},
     "offleash.eval": {
         *("Estimate", "OffleashError", "Pool", "Problem", "Sampling", "Task", "Verdict"),
-        *("answer_entropy", "compare", "dynamics", "load_task", "noise_test", "pass_at_k"),
+        *("answer_entropy", "compare", "dynamics", "leash_line", "load_task", "noise_test", "pass_at_k"),
         *("sample_pool", "score_pool", "write_report"),
     },
 }

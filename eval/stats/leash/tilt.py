@@ -59,7 +59,22 @@ def leash_line(
     epsilons: Iterable[float] = EPSILONS,
     ks: Iterable[int] = tuple(powers_of_two(8192)),
 ) -> Leash:
-    """KL-optimal reweighting of the base at this pass@1, from exact probabilities of its units."""
+    """KL-optimal reweighting of the base at this pass@1, from exact probabilities of its units.
+
+    Args:
+        base_u: the base's probability of each correct answer.
+        problem_u: the problem of each of them.
+        pass_at_1: of the policy that the line is for: mean over problems of the probability of any correct answer.
+        epsilons: floors at which support is reported.
+        ks: budgets of pass@k.
+
+    >>> from offleash.eval import leash_line
+    >>> line = leash_line([0.2, 0.004, 0.05, 0.0004], [0, 0, 1, 1], pass_at_1=0.5)
+    >>> round(line.beta, 2), line.probability_u.round(3).tolist()
+    (0.47, [0.674, 0.013, 0.31, 0.002])
+    >>> line.support.units[1e-2]
+    Dynamics(preserved=2, shrunk=0, expanded=1, out=1)
+    """
     log_weight = weight_at(base_u, problem_u, pass_at_1)
     tilted_u = tilt(base_u, problem_u, log_weight)
     known = not np.isnan(log_weight)
