@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from offleash.callbacks import SupportCallback
-from offleash.callbacks.metrics import sample_metrics, support_metrics
+from offleash.callbacks.metrics import sample_metrics, spelling_metrics, support_metrics
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.eval.errors import ConfigError, PoolError, VerifyError
 from offleash.eval.pool.pool import Pool
@@ -65,7 +65,13 @@ def test_every_number_can_be_recomputed_from_the_pools_and_stands_once_in_tensor
     for step in (0, 2, 4):
         pool = Pool.open(tmp_path / "run" / "pools" / f"step-{step:06d}")
         assert pool.is_complete
-        again = {**sample_metrics(pool.tally(), temperature=1.0), **support_metrics(base.hits(), pool.hits())}
+        spelled = spelling_metrics(base.spelled(), pool.spelled())
+        assert spelled["support/spelling/preserved"] > 0
+        again = {
+            **sample_metrics(pool.tally(), temperature=1.0),
+            **support_metrics(base.hits(), pool.hits()),
+            **spelled,
+        }
         for tag, value in again.items():
             np.testing.assert_equal(monitor.history[step][tag], value)
             shown = [v for s, v in scalars.get(tag, []) if s == step]
