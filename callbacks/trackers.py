@@ -18,6 +18,7 @@ from offleash.callbacks.tags import (
     LEASH,
     LEASH_NSCR,
     PROBLEM,
+    SPELLING,
     UNIT,
     Metric,
     at_floor,
@@ -89,7 +90,7 @@ def custom_layout(temperature: float, k: int, exact: bool = False) -> dict[str, 
             "NSCR of units, policy and KL-optimal reweighting of the base at this pass@1": lines(
                 UNIT.nscr.tag, LEASH.nscr.tag
             ),
-            "NSCR of units and problems": lines(UNIT.nscr.tag, PROBLEM.nscr.tag),
+            "NSCR of units, problems, spellings": lines(UNIT.nscr.tag, PROBLEM.nscr.tag, SPELLING.nscr.tag),
             f"pass@{k}, policy, base and reweighted base": lines(*both(pass_at(k)), leash_pass_at(k).tag),
             "units lost and gained": lines(UNIT.shrunk.tag, UNIT.expanded.tag, UNIT.expected_shrunk.tag),
         },
