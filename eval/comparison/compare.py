@@ -123,7 +123,7 @@ def _result(side: SideInfo, tasks: Sequence[Aligned], settings: Settings) -> tup
         domains=tuple(by_domain),
         sensitivity=tuple(sensitivity(parts, settings)),
         importance=importance(parts, settings),
-        leash=leash(parts, overall.curves.ks, settings),
+        leash=leash(parts, overall.curves.ks, overall.one_unit, settings),
         lost=moved(tasks, overall.units.any_hit.shrunk.sure_units, lost=True, limit=settings.examples),
         gained=moved(tasks, overall.units.any_hit.expanded.sure_units, lost=False, limit=settings.examples),
     )

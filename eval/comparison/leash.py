@@ -15,8 +15,11 @@ from offleash.eval.stats.support import CELLS
 _RESAMPLES = 500  # at most: each has draws of all rates
 
 
-def leash(parts: Sequence[Part], ks: Sequence[int], settings: Settings) -> Leash | None:
-    """None without units, and for adaptive plans, which stop counting hits. `ks`: the budgets of the pass@k curves."""
+def leash(parts: Sequence[Part], ks: Sequence[int], one_unit: bool, settings: Settings) -> Leash | None:
+    """None without units, and for adaptive plans, which stop counting hits.
+
+    `ks` are the budgets of the pass@k curves; `one_unit`: every problem is one unit, so that both levels are the same.
+    """
     if any(part.aligned.plan is not None for part in parts) or not joined_hits(parts, "unit").base.size:
         return None
     rng = np.random.default_rng([settings.seed, 3])
@@ -33,7 +36,7 @@ def leash(parts: Sequence[Part], ks: Sequence[int], settings: Settings) -> Leash
         )
         return line, LeashLevel(dict(zip(CELLS, line.cells.tolist(), strict=True)), found, verdict(found))
 
-    _, units = level("unit")
     most = int(joined_hits(parts, "problem").n_base.min())
     line, problems = level("problem", [k for k in ks if k <= most])
+    units = problems if one_unit else level("unit")[1]
     return Leash(units, problems, tuple(line.pass_at_k.get(k, math.nan) for k in ks))

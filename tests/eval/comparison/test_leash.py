@@ -33,13 +33,26 @@ def test_the_line_is_that_of_the_base_pool_at_the_policy_s_pass_at_1(tmp_path: P
     leash, scope = result.leash, result.overall
     assert leash is not None
     line = pool_line(base, 64, range(10), np.sum(policy) / 640, ks=[1, 64], rng=np.random.default_rng(0))
-    for level in (leash.units, leash.problem_level):  # a problem is one unit
-        assert list(level.cells.values()) == pytest.approx(line.cells, abs=0.3)
-        assert level.against.line.value == pytest.approx(metrics(list(level.cells.values()))["nscr"])
-        assert level.against.nscr.value == pytest.approx(scope.units.any_hit.estimates["nscr"].value)
-        assert level.against.above.value == pytest.approx(level.against.nscr.value - level.against.line.value)
+    level = leash.units
+    assert level is leash.problem_level  # a problem is one unit
+    assert list(level.cells.values()) == pytest.approx(line.cells, abs=0.3)
+    assert level.against.line.value == pytest.approx(metrics(list(level.cells.values()))["nscr"])
+    assert level.against.nscr.value == pytest.approx(scope.units.any_hit.estimates["nscr"].value)
+    assert level.against.above.value == pytest.approx(level.against.nscr.value - level.against.line.value)
     assert leash.pass_at_k[0] == pytest.approx(np.sum(policy) / 640, abs=1e-9)
     assert leash.pass_at_k[-1] == pytest.approx(line.pass_at_k[64], abs=0.02)
+
+
+def test_units_and_problems_have_lines_of_their_own(tmp_path: Path) -> None:
+    problems = [Problem(f"p{i}", f"{i} + {i} =", str(2 * i)) for i in range(6)]
+    listed: list[tuple[str, ...] | None] = [("a", "b")] * 6  # nobody gives b
+    make_pool(tmp_path / "b", [20, 10, 5, 2, 1, 0], 64, problems, listed)
+    make_pool(tmp_path / "p", [60, 40, 20, 8, 4, 2], 64, problems, listed)
+    leash = compare(tmp_path / "b", tmp_path / "p", **FAST).policies[0].leash
+    assert leash is not None
+    assert sum(leash.units.cells.values()) == pytest.approx(12)
+    assert sum(leash.problem_level.cells.values()) == pytest.approx(6)
+    assert leash.units.against.nscr.value == leash.problem_level.against.nscr.value == pytest.approx(1 / 6)
 
 
 def test_a_budget_beyond_the_base_s_draws_has_no_line(tmp_path: Path) -> None:
