@@ -88,7 +88,7 @@ def test_every_number_can_be_recomputed_from_the_pools_and_stands_once_in_tensor
 
 def test_step_0_is_a_second_draw_from_the_base_and_shows_no_kl_and_no_excess(make_trainer, probe):
     trainer = make_trainer(max_steps=1)
-    monitor = monitor_of(trainer, probe, k=32)
+    monitor = monitor_of(trainer, probe, k=8)
     trainer.train()
     first = monitor.history[0]
     assert first["monitor/kl_base_k1"] == pytest.approx(0, abs=1e-5)
