@@ -2,15 +2,16 @@
 
     offleash soup lab runs/lab/final --alpha 0.25 0.5 0.75 --out runs/soup
     offleash soup lab runs/lab/final --alpha 0 0.25 0.5 0.75 1 --layers late --out runs/soup \\
-        --task countdown --task-args '{"split": "validation", "n": 256}'
+        --task countdown --task-args '{"split": "validation", "n": 64, "strict": true}'
 
 alpha = 0 is the policy, alpha = 1 the base. OUT/all-0.25 (with --layers late OUT/late-0.25) is a model folder like any
 other, with the policy's tokenizer. Both models have to fit in memory, and another copy of the policy. LoRA adapters are
 merged.
 
-With a task whose correct answers can be listed, the true probability of each gives the curve of pass@1 against NSCR at
-every floor eps, with no sampling noise; in brackets, that of the KL-optimal reweighting of the base at the same pass@1.
-It is printed, and stored in OUT/all.json (late.json). With --no-save only the curve is made.
+With a task whose correct answers can be listed with all their texts (countdown with strict, colouring, change), the
+true probability of each gives the curve of pass@1 against NSCR at every floor eps, with no sampling noise; in brackets,
+that of the KL-optimal reweighting of the base at the same pass@1. It is printed, and stored in OUT/all.json
+(late.json). With --no-save only the curve is made.
 """
 
 import argparse
@@ -89,12 +90,10 @@ def _record(options: argparse.Namespace, points: "Sequence[Point]") -> dict[str,
 def _task(options: argparse.Namespace) -> Any:
     if options.task is None:
         return None
+    from offleash.eval.scoring.exact import check_enumerable
     from offleash.eval.tasks import load_task
 
-    task = load_task(options.task, **json_option(options.task_args, "--task-args"))
-    if not hasattr(task, "spellings"):
-        raise ConfigError(f"task {options.task} does not list its correct answers: leave --task out, sample the models")
-    return task
+    return check_enumerable(load_task(options.task, **json_option(options.task_args, "--task-args")))
 
 
 def _check(options: argparse.Namespace, folders: Iterable[Path]) -> None:
@@ -117,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--alpha", type=float, nargs="+", required=True, metavar="A", help="weight of the base: 0 policy, 1 base")
     add("--layers", choices=("all", "late"), default="all", help="all, or the later half (default: %(default)s)")
     add("--out", type=Path, required=True, help="folder of the models")
-    add("--task", help="a task whose correct answers are listed: print the exact curve")
+    add("--task", help="a task whose correct answers are listed with all their texts: print the exact curve")
     add("--task-args", default="{}", metavar="JSON", help="arguments of the task")
     add("--max-new-tokens", type=int, metavar="N", help="longer answers have probability 0 (default: no limit)")
     add("--no-save", action="store_true", help="only the curve")

@@ -41,7 +41,7 @@ def policy(lab_base, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def soup(policy, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("out")
-    task = ["--task", "countdown", "--task-args", '{"split": "probe", "n": 4}']
+    task = ["--task", "countdown", "--task-args", '{"split": "probe", "n": 4, "strict": true}']
     assert main(["soup", "lab", str(policy), "--alpha", "0", "0.5", "1", "--out", str(out), *task]) == 0
     return out
 
@@ -119,7 +119,8 @@ def test_what_cannot_be_done_is_told_in_one_line_before_anything_is_loaded(polic
     cases = (
         (["--alpha", "1.5"], "alpha must lie between 0 (the policy) and 1 (the base), got 1.5"),
         (["--alpha", "0.5", "--no-save"], "--no-save without --task"),
-        (["--alpha", "0.5", *unlisted], "gsm8k does not list its correct answers"),
+        (["--alpha", "0.5", *unlisted], "gsm8k does not"),
+        (["--alpha", "0.5", "--task", "countdown"], "strict: true"),
     )
     for flags, error in cases:
         assert main(["soup", "lab", str(policy), "--out", str(tmp_path / "out"), *flags]) == 2
