@@ -93,7 +93,7 @@ def test_step_0_is_a_second_draw_from_the_base_and_shows_no_kl_and_no_excess(mak
     first = monitor.history[0]
     assert first["monitor/kl_base_k1"] == pytest.approx(0, abs=1e-5)
     assert min(first["support/unit/p_shrunk"], first["support/unit/p_expanded"]) > 0.001
-    assert first["support/unit/shrunk"] + first["support/unit/expanded"] > 0  # noise alone shows some of both
+    assert first["support/spelling/shrunk"] + first["support/spelling/expanded"] > 0  # noise alone shows some of both
     assert monitor.history[1]["monitor/kl_base_k1"] != 0
 
 
