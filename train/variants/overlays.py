@@ -35,7 +35,7 @@ _CHANGES: dict[str, tuple[str, Callable[[GRPOConfig], float], int]] = {
 _MEASURED_BY = (
     *("model_name_or_path", "model_revision", "task", "probe_args", "monitor_k", "monitor_score_k", "monitor_seed"),
     *("monitor_temperature", "monitor_top_p", "monitor_max_new_tokens", "temperature", "top_p", "top_k", "min_p"),
-    *("repetition_penalty", "max_completion_length", "generation_kwargs", "use_vllm"),
+    *("repetition_penalty", "max_completion_length", "generation_kwargs", "use_vllm", "monitor_exact"),
 )
 """Settings that the base pool and the monitor's samples depend on."""
 
