@@ -105,9 +105,7 @@ def exact_units(
     """
     ends = [tokenizer.eos_token_id] if end_token_ids is None else list(end_token_ids)
     units = [(p, answer) for p, problem in enumerate(problems) for answer in task.correct_answers(problem)]
-    prompts = (
-        tokenizer([str(problem.prompt) for problem in problems])["input_ids"] if prompt_ids is None else prompt_ids
-    )
+    prompts = _plain_prompts(tokenizer, problems) if prompt_ids is None else prompt_ids
     spelled = [(u, text) for u, (p, answer) in enumerate(units) for text in task.spellings(problems[p], answer)]
     ids_s = tokenizer([text for _, text in spelled], add_special_tokens=False)["input_ids"] if spelled else []
     rows = [
@@ -132,6 +130,13 @@ def exact_units(
         token_id_i=np.array([token for _, _, ids in rows for token in (*ids, ends[0])], dtype=np.int64),
         token_logprob_i=np.concatenate([np.zeros(0), *logprobs]),
     )
+
+
+def _plain_prompts(tokenizer: Any, problems: Sequence[Problem]) -> list[list[int]]:
+    if chats := [problem.id for problem in problems if not isinstance(problem.prompt, str)]:
+        raise ConfigError(f"the prompt of {chats[0]} is a chat: give prompt_ids, tokenized with the model's template")
+    ids: list[list[int]] = tokenizer([problem.prompt for problem in problems])["input_ids"]
+    return ids
 
 
 def _check_distinct(rows: Sequence[tuple[int, str, tuple[int, ...]]]) -> None:

@@ -150,6 +150,13 @@ def test_a_problem_without_answers_counts_and_a_text_that_is_too_long_has_no_pro
     assert units.pass_at_1() == pytest.approx(units.probability_u.sum() / 2)
 
 
+def test_a_chat_is_not_scored_as_text(lab_model):
+    task = Listed("4*6")
+    chat = [Problem("p0", [{"role": "user", "content": "4 6=24:"}], "")]
+    with pytest.raises(ConfigError, match="p0 is a chat"):
+        exact_units(*lab_model, task, chat)
+
+
 def test_two_texts_of_the_same_tokens_are_an_error_not_counted_twice(lab_model):
     task = Listed("4*6", "4*6")
     with pytest.raises(ConfigError, match="same tokens"):
