@@ -27,7 +27,7 @@ def test_the_labs_size_is_that_of_the_real_model(lab_base, lab_model):
     config, model = AutoConfig.from_pretrained(lab_base), lab_model[0]
     size = measure_model(config)
     assert size.parameters == size.trained == model.num_parameters() == closed_form(config)
-    assert (size.hidden, size.layers, size.key_value, size.context) == (128, 4, 128, 128)
+    assert (size.hidden, size.layers, size.key_value, size.context) == (96, 4, 96, 128)
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ def test_a_model_of_text_is_refused(lab_base, recipe) -> None:
 
 
 def test_seeding_puts_its_traces_behind_the_pictures(llava, recipe) -> None:
-    made = recipe(llava, max_steps=2, explorer={"seeding": {"source": "base", "problems": 16, "k": 8}})
+    made = recipe(llava, max_steps=2, explorer={"seeding": {"source": "base", "problems": 16, "k": 32}})
     trainer = build_trainer(made)
     outside, generate = [], trainer._generate
 

@@ -14,12 +14,13 @@ from offleash.eval.errors import ConfigError
 from offleash.train.recipe.config import load_recipe, parse_recipe
 from offleash.train.run_folder.changes import RESOLVED, check_unchanged
 from offleash.train.variants.overlays import find_overlays
-from offleash.train.variants.runs import plan, record_failure, record_start
+from offleash.train.variants.runs import make_runs, record_failure, record_start
 
 TOKEN, KEY, PASSWORD = "hf_plantedsecrettoken", "sk-plantedsecretkey", "plantedsecretpassword"
 URL = f"http://me:{PASSWORD}@127.0.0.1:9"
 SETTINGS = {
     "task": "judged_elsewhere:Judged",
+    "monitor_exact": "false",
     "train_args": f'{{"split": "train", "n": 16, "api_key": "{KEY}", "url": "{URL}"}}',
     "probe_args": f'{{"split": "probe", "n": 2, "api_key": "{KEY}", "url": "{URL}"}}',
     "per_device_train_batch_size": "8",
@@ -114,7 +115,7 @@ def test_no_record_of_a_sweep_holds_a_secret_and_its_runs_get_them_all(tmp_path)
     base = tmp_path / "base.yaml"
     base.write_text(f"task: countdown\nmodel_name_or_path: lab\nuse_cpu: true\nbf16: false\nhub_token: {TOKEN}\n")
     extra = ["--train_args", f'{{"split": "train", "n": 16, "url": "{URL}"}}', "--max_steps", "1"]
-    run = plan(base, find_overlays(["plain"]), [0], tmp_path / "out", extra)[0]
+    run = make_runs([base], find_overlays(["plain"]), [0], tmp_path / "out", extra)[0]
     record_start(run)
     record_failure(run, 1, [f"no server at {URL}"])
     assert leaks(tmp_path / "out") == []

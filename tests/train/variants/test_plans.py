@@ -57,13 +57,13 @@ def test_every_trial_of_every_arm_is_run_with_its_own_settings(tmp_path, write):
 
 def test_equal_samples_gives_plain_the_rollouts_that_the_hungriest_arm_takes_in_all(tmp_path, write):
     hungry = {"anchor": [{}, {"explorer": {"anchor": {"problems": 1024, "k": 64}}}]}
-    with pytest.raises(ConfigError, match=r"anchor\.2 takes 91,136"):  # 100 steps of 256, and 1,024 x 64 base samples
-        planned_runs(read_plan(write(variants=hungry, equal_samples=91135)), tmp_path / "out")
-    runs = planned_runs(read_plan(write(variants=hungry, equal_samples=91136)), tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"anchor\.2 takes 78,336"):  # 100 steps of 128, and 1,024 x 64 base samples
+        planned_runs(read_plan(write(variants=hungry, equal_samples=78335)), tmp_path / "out")
+    runs = planned_runs(read_plan(write(variants=hungry, equal_samples=78336)), tmp_path / "out")
     found = {run.overlay.name: parse_recipe(run.words).training for run in runs if run.overlay.arm == "equal_samples"}
     assert {name: training.max_steps for name, training in found.items()} == {
-        "equal_samples": 356,
-        "equal_samples.2": 356,
+        "equal_samples": 612,
+        "equal_samples.2": 612,
     }
     assert found["equal_samples.2"].learning_rate == 2 * found["equal_samples"].learning_rate
 

@@ -79,5 +79,5 @@ class Anchor(BaseRehearsing):
 
     def token_loss(self, logps_bt: torch.Tensor, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         with torch.no_grad(), without_gradient_checkpointing(self.trainer), self.base.scored() as base:
-            base_bt = self._logps(base, inputs)
+            base_bt = self.logps(base, inputs)
         return DIVERGENCES[self.kind](logps_bt, base_bt)

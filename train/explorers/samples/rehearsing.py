@@ -53,7 +53,7 @@ class Rehearsing(Explorer):
         rows, drawn = self._share(tokens.step)
         trainer = self.trainer
         inputs = scoring_inputs(rows, text_tokenizer(trainer).pad_token_id, trainer.accelerator.device)
-        loss_b = (self.token_loss(self._logps(model, inputs), inputs) * inputs["mask"]).sum(1)
+        loss_b = (self.token_loss(self.logps(model, inputs), inputs) * inputs["mask"]).sum(1)
         mean = (loss_b * torch.tensor(self.row_weights(rows, drawn), device=loss_b.device)).sum()
         # Ranks' gradients are averaged: the mean over all ranks' samples is this rank's sum times the number of ranks.
         return self.eta * mean * trainer.accelerator.num_processes / trainer.current_gradient_accumulation_steps
@@ -68,7 +68,7 @@ class Rehearsing(Explorer):
         drawn = [self.samples[i] for i in rng.choice(len(self.samples), size * ranks, p=self.weights)]
         return drawn[rank * size :][:size], drawn
 
-    def _logps(self, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    def logps(self, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         rows = inputs["input_ids"], inputs["attention_mask"], inputs["mask"].size(1)
         return token_logps(self.trainer, model, *rows)[0]
 
