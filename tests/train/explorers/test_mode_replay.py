@@ -75,7 +75,7 @@ def test_the_loss_is_the_mean_over_classes_of_the_mean_token_loss(replay, rollou
         seen.update({int(n): int((lengths == n).sum()) for n in lengths})
         return -lengths[:, None] * torch.ones(inputs["mask"].shape)  # each token costs its row's length
 
-    monkeypatch.setattr(made, "_logps", logps)
+    monkeypatch.setattr(made, "logps", logps)
     loss = made.extra_loss(tokens([[0.0]], [[0.0]]), None)
     assert set(seen) == {1, 3}
     assert abs(seen[1] - seen[3]) < 24  # drawn uniformly over classes: 64 fair coins, three standard deviations
