@@ -21,7 +21,7 @@ import numpy as np
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
-from offleash.eval.tasks.generated import check_integer, check_split, draw, take
+from offleash.eval.tasks.generated import check_draw, check_integer, draw, take
 
 MAX_VALUE = 99
 MAX_VALUES = 6
@@ -89,10 +89,8 @@ class Change:
         max_coins: int = 5,
         min_answers: int = 3,
     ) -> None:
-        check_split(self.name, split)
+        check_draw(self.name, split, n, seed)
         for name, value, low, high in (
-            ("n", n, 1, None),
-            ("seed", seed, 0, None),
             ("values", values, 1, MAX_VALUES),
             ("max_value", max_value, 2, MAX_VALUE),
             ("max_coins", max_coins, 1, MAX_COINS),

@@ -14,7 +14,7 @@ import numpy as np
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
-from offleash.eval.tasks.generated import check_integer, check_split, draw, take
+from offleash.eval.tasks.generated import check_draw, check_integer, draw, take
 
 NODES = "abcdefgh"
 COLOURS = "RGBY"
@@ -67,10 +67,8 @@ class Colouring:
         min_edges: int = 6,
         max_edges: int = 9,
     ) -> None:
-        check_split(self.name, split)
+        check_draw(self.name, split, n, seed)
         for name, value, low, high in (
-            ("n", n, 1, None),
-            ("seed", seed, 0, None),
             ("nodes", nodes, 2, len(NODES)),
             ("colours", colours, 2, len(COLOURS)),
             ("min_edges", min_edges, 1, None),

@@ -18,7 +18,7 @@ import numpy as np
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.tasks.arithmetic import Node, add_up, multiply, parenthesised, parse, solution, spelling
-from offleash.eval.tasks.generated import check_integer, check_split, draw, take
+from offleash.eval.tasks.generated import check_draw, check_integer, draw, take
 
 MAX_NUMBERS = 5  # six numbers have millions of expressions
 
@@ -115,10 +115,8 @@ class Countdown:
         max_solutions: int | None = None,
         strict: bool = False,
     ) -> None:
-        check_split(self.name, split)
+        check_draw(self.name, split, n, seed)
         for name, value, low, high in (
-            ("n", n, 1, None),
-            ("seed", seed, 0, None),
             ("numbers", numbers, 2, MAX_NUMBERS),
             ("max_number", max_number, 1, None),
             ("max_target", max_target, 1, None),

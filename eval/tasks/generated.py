@@ -45,9 +45,12 @@ def draw(
             yield proposed[1]
 
 
-def check_split(task: str, split: str) -> None:
+def check_draw(task: str, split: str, n: int, seed: int) -> None:
+    """The arguments of every task with generated problems."""
     if split not in SPLITS:
         raise ConfigError(f"{task} has no split {split!r}; choose one of {', '.join(SPLITS)}")
+    check_integer(task, "n", n, 1)
+    check_integer(task, "seed", seed, 0)
 
 
 def check_integer(task: str, name: str, value: int, low: int, high: int | None = None) -> None:
