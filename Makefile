@@ -32,8 +32,8 @@ test-matrix: $(VENV)/.test  ## the TRL seam against the oldest, pinned and newes
 check: $(VENV)/.test  ## lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	mkdir -p build/types/offleash && ln -sfn $(addprefix $(CURDIR)/,train eval callbacks recipes) build/types/offleash/
-	MYPYPATH=build/types $(BIN)/mypy -p offleash.train -p offleash.eval -p offleash.callbacks
+	mkdir -p build/types/offleash && ln -sfn $(addprefix $(CURDIR)/,__init__.py __main__.py train eval callbacks recipes) build/types/offleash/
+	MYPYPATH=build/types $(BIN)/mypy -m offleash -p offleash.train -p offleash.eval -p offleash.callbacks
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

@@ -120,7 +120,9 @@ def test_every_module_says_what_it_is_for():
     assert [str(path.relative_to(ROOT)) for path in silent] == []
 
 
-@pytest.mark.parametrize("door", ["offleash.eval", "offleash.callbacks", "offleash.train", "offleash.train.cli"])
+@pytest.mark.parametrize(
+    "door", ["offleash", "offleash.eval", "offleash.callbacks", "offleash.train", "offleash.train.cli"]
+)
 def test_a_door_opens_without_heavy_imports(door):
     heavy = ("torch", "transformers", "trl", "scipy", "pyarrow", "pandas", "matplotlib", "numpy")
     code = f"import sys, {door}; print(*(name for name in {heavy} if name in sys.modules))"

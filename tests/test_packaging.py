@@ -16,7 +16,7 @@ MAPPED = ("train", "eval", "callbacks", "recipes")
 
 def test_pyproject_lists_every_package_of_the_tree():
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
-    found = {
+    found = {"offleash"} | {
         f"offleash.{path.parent.relative_to(ROOT).as_posix().replace('/', '.')}"
         for folder in MAPPED
         for path in (ROOT / folder).rglob("__init__.py")
