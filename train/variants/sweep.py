@@ -1,5 +1,8 @@
 """Train the runs of a sweep: each in its own process, several at a time. Finished runs are not repeated.
 
+On a CPU a run is a fork of this process, which has imported everything: a run of half a minute would otherwise spend a
+third of it on imports. With an accelerator, whose state does not survive a fork, and with `--launch` it is a new one.
+
 The first run draws the base pool while the others wait, because all of them share it. Interrupting the sweep stops its
 runs; the same command resumes them from their checkpoints. kill -9 stops them too, except for workers of a launcher
 (`--launch`): those go on and hold the lock of their run's folder until they end.
@@ -15,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -23,11 +27,13 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.lock import hold
 from offleash.eval.report.numbers import share
 from offleash.eval.verify.sandbox.limits import die_with_parent
+from offleash.train import __main__ as training
 from offleash.train.variants.results import read_budget, read_run
 from offleash.train.variants.runs import Run, check_unchanged, drop_bars, keep_numbers, record_failure, record_start
 
 ONE_PROCESS = (sys.executable,)
 """The command before `-m offleash.train`. One process needs no `accelerate launch`."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LAST_LINES = 12
 LOOK_EVERY = 0.5
 PATIENCE = 10.0  # seconds from SIGTERM to SIGKILL
@@ -67,7 +73,7 @@ class _Processes:
 
     def __init__(self, lock: int, launch: Sequence[str]) -> None:
         self.lock, self.launch = lock, launch
-        self.running: dict[Run, tuple[subprocess.Popen[bytes], float]] = {}
+        self.running: dict[Run, tuple[Fork | subprocess.Popen[bytes], float]] = {}
         self.failed: list[Run] = []
 
     def __enter__(self) -> "_Processes":
@@ -80,8 +86,13 @@ class _Processes:
 
     def start(self, run: Run) -> None:
         record_start(run)
+        process = Fork(run) if self.launch == ONE_PROCESS and not _has_accelerator() else self._launched(run)
+        self.running[run] = (process, time.monotonic())
+        _say(f"{run.name}: started ({run.log})")
+
+    def _launched(self, run: Run) -> "subprocess.Popen[bytes]":
         with run.log.open("ab") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [*self.launch, "-m", "offleash.train", *run.words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -90,8 +101,6 @@ class _Processes:
                 pass_fds=[self.lock],  # a run that outlives the sweep keeps the lock
                 preexec_fn=die_with_parent,
             )
-        self.running[run] = (process, time.monotonic())
-        _say(f"{run.name}: started ({run.log})")
 
     def collect(self) -> int:
         """Report every run that is over, and return their number."""
@@ -99,6 +108,7 @@ class _Processes:
         for run in over:
             process, start = self.running.pop(run)
             took = _clock(time.monotonic() - start)
+            assert process.returncode is not None
             if process.returncode == 0 and run.has_ended:
                 last = read_run(run).last
                 _say(f"{run.name}: ended in {took}: pass@1 {share(last['pass_at_1'])}, NSCR {share(last['nscr'])}")
@@ -124,6 +134,52 @@ class _Processes:
             deadline = time.monotonic() + PATIENCE
             while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
                 time.sleep(0.05)
+
+
+class Fork:
+    """A run in a copy of this process; `pid`, `poll` and `returncode` are those of a `Popen`."""
+
+    def __init__(self, run: Run) -> None:
+        from offleash.train import grpo  # noqa: F401  imported here, once for all forks
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            _train(run)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+def _train(run: Run) -> NoReturn:
+    """In the fork: what `python -m offleash.train` does. Never returns into the sweep's code."""
+    status = 1
+    try:
+        die_with_parent()
+        os.setsid()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        with run.log.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            for source, target in ((nothing, 0), (log, 1), (log, 2)):
+                os.dup2(source.fileno(), target)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
+        sys.argv[1:] = run.words
+        status = training.main()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _has_accelerator() -> bool:
+    import torch
+
+    return bool(torch.accelerator.is_available())
 
 
 def _thin(runs: Iterable[Run]) -> set[Run]:

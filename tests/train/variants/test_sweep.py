@@ -220,3 +220,26 @@ def test_a_sweep_of_the_lab_killed_midway_continues_and_is_the_sweep_it_would_ha
     (tmp_path / "killed" / "hot.yaml").write_text("learning_rate: 1.0e-3\n")
     assert main(words) == 2
     assert "overlay.learning_rate was 0.005, now 0.001" in capfd.readouterr().err
+
+
+def test_forks_train_real_runs_and_their_errors_stay_their_own(tmp_path, capfd):
+    """Without --launch, on a CPU: each run in a copy of this process, its output in its log."""
+    small = {
+        **{"task": "countdown", "model_name_or_path": "lab", "max_steps": 1, "num_generations": 4, "report_to": "none"},
+        **{"per_device_train_batch_size": 8, "max_completion_length": 8, "use_cpu": True, "bf16": False},
+        **{"train_args": {"split": "train", "n": 8}, "probe_args": {"split": "probe", "n": 2}},
+        **{"monitor_k": 2, "monitor_every": 1},
+    }
+    (tmp_path / "base.yaml").write_text(json.dumps(small))
+    (tmp_path / "broken.yaml").write_text("model_name_or_path: no-such-folder/at-all\n")
+    overlays = find_overlays([str(tmp_path / "broken.yaml")])
+    runs = make_runs([tmp_path / "base.yaml"], overlays, [0], tmp_path / "out")
+    before = os.getpid()
+    (failed,) = run_sweep(runs, tmp_path / "out")
+    assert os.getpid() == before
+    (good,) = [run for run in runs if run is not failed]
+    assert good.has_ended
+    assert failed.overlay.name == "broken"
+    assert json.loads((failed.folder / "failed.json").read_text())["status"] != 0
+    assert "pass@1" in good.log.read_text()
+    assert "support.json" not in capfd.readouterr().out
