@@ -31,7 +31,8 @@ def group_metrics(groups: Sequence[Sequence[Verdict]]) -> dict[str, float]:
     if not groups or not all(groups):
         raise ValueError("group_metrics needs at least one group, and no empty groups")
     judged = [own for group in groups if (own := [verdict for verdict in group if not verdict.failed])]
-    named = [group for group in judged if not any(r.answer is None and r.status == "ok" for r in group)]
+    is_named = not any(r.answer is None and r.status == "ok" for group in judged for r in group)
+    named = judged if is_named else []
     answers = [[r.answer for r in group if r.answer is not None or r.status != "timeout"] for group in named]
     counts = [list(Counter(own).values()) for own in answers]
     accuracy = [np.mean([r.correct for r in group]) for group in judged]
