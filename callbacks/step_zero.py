@@ -31,6 +31,6 @@ def check_step_0(metrics: Mapping[str, float], base: Hits, policy: Hits, base_po
         words = min(strange, key=lambda words: strange[words])
         raise MonitorError(
             f"step 0 is the base itself, but {words} (p = {strange[words]:.0e}): the verifier, the sampling or the "
-            f"weights are not those that {base_pool} was made with. Move that pool away to sample the base again, and remove "
-            f"{step_pool}"
+            f"weights are not those that {base_pool} was made with. Move that pool away to sample the base again, "
+            f"and remove {step_pool}"
         )

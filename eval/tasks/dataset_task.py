@@ -53,8 +53,8 @@ def task_from_dataset(
             closing phrases and last numbers are looked for, and equal values are one class. False: answers are not told
             apart, and what is made of them (answer entropy) is left out.
         answers: the column with all correct answer classes of a problem, or a function of the row. Each is a unit.
-            Without it a problem is one unit, and the answers that a function `answer` tells apart are counted beside it,
-            as spellings.
+            Without it a problem is one unit, and the answers that a function `answer` tells apart are counted beside
+            it, as spellings.
         name: of the task, in folders and reports.
         version: of the verifier, instead of the fingerprint of the code of `correct` and `answer`.
         gold: the column with the reference answer, for reports.
@@ -159,8 +159,8 @@ class DatasetTask:
             return Verdict(None, False, "error", message="it returned None: the reward does not apply")
         if self.threshold is None and reward not in (0, 1):
             raise ConfigError(
-                f"{self.verified_by} returned a reward of {reward:g}: where rewards are not 0 and 1, say from which on a "
-                "completion is correct, threshold=..."
+                f"{self.verified_by} returned a reward of {reward:g}: where rewards are not 0 and 1, say from which on "
+                "a completion is correct, threshold=..."
             )
         right = reward >= (1 if self.threshold is None else self.threshold)
         if self.answer is False:
@@ -286,7 +286,7 @@ def _prompt(row: Row, number: int, name: str) -> str | Messages:
         raise ConfigError(f"{where}: prompt must be text or chat messages, got {prompt!r:.60}")
     if not pictures:
         return [dict(message) for message in _plain(prompt)]
-    messages: Messages = [dict(message) for message in as_parts([dict(message) for message in prompt])]
+    messages: Messages = [{**message, "content": [*content_parts(message.get("content"))]} for message in prompt]
     holes = [part for m in messages for part in m["content"] if part.get("type") == "image" and "image" not in part]
     if not holes:
         asked = next((message for message in messages if message["role"] == "user"), None)
@@ -326,8 +326,8 @@ def _jsonable(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         return value.isoformat()
     raise ConfigError(
-        f"a column holds a {type(value).__name__}, whose content cannot be fingerprinted: keep text, numbers and lists in "
-        "the dataset"
+        f"a column holds a {type(value).__name__}, whose content cannot be fingerprinted: keep text, numbers and "
+        "lists in the dataset"
     )
 
 

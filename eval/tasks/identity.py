@@ -21,6 +21,6 @@ def add_code_version(task: Task) -> None:
         task.version = version
     except AttributeError as error:
         raise ConfigError(
-            f"task {task.name!r}: version cannot be set ({error}), and the fingerprint of its code must be added to it: "
-            "make it a plain attribute"
+            f"task {task.name!r}: the fingerprint of its code cannot be added to its version ({error}): make version a "
+            "plain attribute"
         ) from error

@@ -33,9 +33,8 @@ def for_trl(task: Task) -> TrlSpec:
     >>> spec.reward_funcs[0](completions=["no idea"], problem_id=[row["problem_id"]])
     [0.0]
     """
-    given = [getattr(task, name, None) for name in ("train_dataset", "reward_funcs")]
-    if all(part is not None for part in given):
-        return TrlSpec(*given)
+    if hasattr(task, "train_dataset") and hasattr(task, "reward_funcs"):
+        return TrlSpec(task.train_dataset, task.reward_funcs)
     if any(map(has_images, task.problems)):
         raise ConfigError(
             f"task {task.name!r} has images: train on it with a recipe, or make it with task_from_dataset"

@@ -1,8 +1,8 @@
 """A dry call of a task: its mistakes become one line, before anything is sampled.
 
 Every method that a run will need is called once, on harmless completions: the gold where a task can write it, otherwise
-a number in a box, and an empty text where that was not judged. A problem that the verifier cannot judge at all is refused by
-its id. The tasks of Offleash itself have tests of their own and are not called.
+a number in a box, and an empty text where that was not judged. A problem that the verifier cannot judge at all is
+refused by its id. The tasks of Offleash itself have tests of their own and are not called.
 """
 
 from collections.abc import Sequence
@@ -73,8 +73,8 @@ def _check_answers(task: Task, problem: Problem) -> None:
     listed = isinstance(answers, tuple | list) and all(isinstance(answer, str) for answer in answers)
     if answers is not None and not listed:
         raise ConfigError(
-            f"task {task.name!r}: correct_answers returned {answers!r:.60} for problem {problem.id!r}; it must return a "
-            "tuple of texts, or None"
+            f"task {task.name!r}: correct_answers returned {answers!r:.60} for problem {problem.id!r}; it must return "
+            "a tuple of texts, or None"
         )
 
 
@@ -82,7 +82,7 @@ def _dry_text(task: Task, problem: Problem) -> str:
     reply: Any = _called(task, "gold_completion", problem) if hasattr(task, "gold_completion") else None
     if reply is not None and not isinstance(reply, str):
         raise ConfigError(
-            f"task {task.name!r}: gold_completion returned a {type(reply).__name__} for problem {problem.id!r}, not text"
+            f"task {task.name!r}: gold_completion returned {reply!r:.60} for problem {problem.id!r}; it must be text"
         )
     return DRY_TEXTS[0] if reply is None else gold_reply(task, problem) or ""
 
@@ -99,8 +99,10 @@ def _called(task: Task, method: str, problem: Problem) -> Any:
 
 
 def _judged(task: Task, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-    def verify(problems: Sequence[Problem], texts: Sequence[str], truncated: Sequence[bool] | None = None) -> Any:
-        verdicts = task.verify(problems, texts, truncated)
+    def verify(
+        problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
+    ) -> list[Verdict]:
+        verdicts = task.verify(problems, completions, truncated)
         _check_verdicts(task, problems, verdicts)
         return verdicts
 
@@ -127,6 +129,5 @@ def _check_verdicts(task: Task, problems: Sequence[Problem], verdicts: Any) -> N
         for part, (good, what) in wanted.items():
             if not good:
                 value = getattr(verdict, part)
-                raise ConfigError(
-                    f"{where} {part}={value!r:.60} ({type(value).__name__}) for problem {problem.id!r}; it must be {what}"
-                )
+                got = f"{part}={value!r:.60} ({type(value).__name__})"
+                raise ConfigError(f"{where} {got} for problem {problem.id!r}; it must be {what}")

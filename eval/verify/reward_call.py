@@ -35,8 +35,8 @@ def check_reward_function(function: Any, argument: str = "correct") -> None:
     if isinstance(function, str) or (torch is not None and isinstance(function, torch.nn.Module)):
         what = repr(function) if isinstance(function, str) else type(function).__name__
         raise ConfigError(
-            f"{argument} is a reward model ({what}): its scores say nothing about right and wrong. Give a function that "
-            f"tells correct completions, {argument}=my_function"
+            f"{argument} is a reward model ({what}): its scores say nothing about right and wrong. Give a function "
+            "that tells correct completions, correct=my_function"
         )
     if inspect.isclass(function) or not callable(function):
         kind = "the class" if inspect.isclass(function) else "a value of type"
@@ -111,8 +111,8 @@ class _UnknownIds(Sequence[list[int]]):
 
     def _refuse(self) -> ConfigError:
         return ConfigError(
-            f"{self.name} reads completion_ids, which are not known of stored completions: a verdict must depend on the "
-            "text alone. Give another function as correct=..."
+            f"{self.name} reads completion_ids, which are not known of stored completions: a verdict must depend on "
+            "the text alone. Give another function as correct=..."
         )
 
     def __getitem__(self, index: Any) -> Any:
