@@ -57,6 +57,8 @@ def verifier_fingerprint(function: Any) -> str:
 def is_installed(module_name: str) -> bool:
     """Whether a module comes with Python, a package or Offleash, rather than from the user."""
     top = module_name.partition(".")[0]
+    if top == "__main__":  # whoever started it: a notebook's kernel and pytest are installed, and its cells are not
+        return False
     file = getattr(sys.modules.get(module_name), "__file__", None)
     if top == "offleash" or file is None:
         return top == "offleash" or top in sys.stdlib_module_names
