@@ -31,6 +31,7 @@ from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import rollout_features
 from offleash.callbacks.probe import probe_task
 from offleash.callbacks.step_zero import check_step_0
 from offleash.callbacks.summary import (
@@ -135,6 +136,11 @@ class SupportCallback(TrainerCallback):
     ) -> None:
         if min(k, every, score_k, batch_size) < 1:
             raise ConfigError("k, every, score_k and batch_size of SupportCallback must be at least 1")
+        if features := rollout_features(trainer):
+            raise ConfigError(
+                f"SupportCallback samples single turns and cannot follow this trainer's {' and '.join(features)}: it "
+                "would measure another policy; leave the callback out, or train without them"
+            )
         task = probe_task(trainer, probe, correct, threshold, answer)
         check_dataset_contamination(trainer.train_dataset, task)
         self.trainer, self.task = trainer, task

@@ -37,6 +37,9 @@ class TrainerInternals(PolicyTrainer, Protocol):
     _logs: dict[str, Any]
     _step: int
     _last_world_entropy: float
+    tools: list[Callable[..., Any]]
+    environment_factories: dict[str | None, Callable[[], Any]] | None
+    rollout_func: Callable[..., Any] | None
 
     def save_model(self, output_dir: str, _internal_call: bool) -> None: ...
     def _tokenize_prompts(self, prompts: list[Any]) -> "TokenizedPrompts": ...
@@ -104,6 +107,20 @@ def generate(trainer: PolicyTrainer, prompts: TokenizedPrompts, num_generations:
     """
     completions, _ = _inside(trainer)._generate_single_turn(*prompts, num_generations=num_generations)
     return completions
+
+
+def rollout_features(trainer: PolicyTrainer) -> list[str]:
+    """Which arguments of the trainer make its rollouts more than one turn of the model.
+
+    Relies on `tools`, which holds those of environments too, `environment_factories` and `rollout_func`.
+    """
+    inside = _inside(trainer)
+    given = {
+        "rollout_func": inside.rollout_func is not None,
+        "environment_factory": inside.environment_factories is not None,
+        "tools": bool(inside.tools) and inside.environment_factories is None,
+    }
+    return [name for name, is_given in given.items() if is_given]
 
 
 @contextmanager
