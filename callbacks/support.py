@@ -136,10 +136,10 @@ class SupportCallback(TrainerCallback):
     ) -> None:
         if min(k, every, score_k, batch_size) < 1:
             raise ConfigError("k, every, score_k and batch_size of SupportCallback must be at least 1")
-        if features := rollout_features(trainer):
+        if (features := rollout_features(trainer)) and (importance or exact):
             raise ConfigError(
-                f"SupportCallback samples single turns and cannot follow this trainer's {' and '.join(features)}: it "
-                "would measure another policy; leave the callback out, or train without them"
+                "importance and exact need completions of one turn: leave them out, because this trainer has "
+                f"{' and '.join(features)}"
             )
         task = probe_task(trainer, probe, correct, threshold, answer)
         check_dataset_contamination(trainer.train_dataset, task)

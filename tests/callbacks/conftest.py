@@ -131,12 +131,12 @@ class Vault:
 
 
 def hint_and_guess(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
-    """A rollout function of two turns: the policy writes, is told its digit by the user, and writes again."""
+    """A rollout function of two turns: the policy writes, is told the digit in any case, and writes again."""
     import torch
 
     tokenizer, model = trainer.processing_class, trainer.accelerator.unwrap_model(trainer.model)
     texts = [tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False) for prompt in prompts]
-    hints = [f"<|user|>{VALUES[prompt[-1]['content'][0]]}<|end|><|assistant|>" for prompt in prompts]
+    hints = [f"<|tool|>{VALUES[prompt[-1]['content'][0]]}<|end|><|assistant|>" for prompt in prompts]
     prompt_ids, hint_ids = (tokenizer(rows, add_special_tokens=False)["input_ids"] for rows in (texts, hints))
 
     def turn(rows: list[list[int]]) -> list[list[int]]:
@@ -162,6 +162,11 @@ def said_right(completions: list[Any], value: list[str], **columns: Any) -> list
     return [float(chat[-1]["content"] == digit) for chat, digit in zip(completions, value, strict=True)]
 
 
+def said_last(said: list[str], value: list[str], **columns: Any) -> list[float]:
+    """The same of what a rollout function hands on."""
+    return [float(text == digit) for text, digit in zip(said, value, strict=True)]
+
+
 def rows_of(keys: str) -> list[dict[str, Any]]:
     return [{"prompt": [{"role": "user", "content": f"{key}?"}], "key": key, "value": VALUES[key]} for key in keys]
 
@@ -177,7 +182,7 @@ def make_tool_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool_mode
         "plain": {"reward_funcs": said_right},
         "tools": {"reward_funcs": said_right, "tools": [lookup]},
         "environment_factory": {"environment_factory": Vault},
-        "rollout_func": {"reward_funcs": said_right, "rollout_func": hint_and_guess},
+        "rollout_func": {"reward_funcs": said_last, "rollout_func": hint_and_guess},
     }
 
     def make(kind: str, name: str = "run", arguments: dict[str, Any] | None = None, **overrides: Any) -> Any:
@@ -209,3 +214,59 @@ def make_tool_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool_mode
         )
 
     return make
+
+
+class Letters:
+    """The digits behind letters, judged by the text of the last turn."""
+
+    name, version = "letters", "1"
+
+    def __init__(self, keys: str = KEYS[8:]) -> None:
+        from offleash.eval.problem import Problem
+
+        self.problems = [
+            Problem(row["key"], row["prompt"], row["value"], {"key": row["key"], "value": row["value"]})
+            for row in rows_of(keys)
+        ]
+
+    def verify(self, problems: Any, completions: Any, truncated: Any = None) -> list[Any]:
+        from offleash.eval.problem import Verdict
+
+        return [
+            Verdict(text or None, text == problem.gold, "ok" if text else "no_answer")
+            for problem, text in zip(problems, completions, strict=True)
+        ]
+
+    def correct_answers(self, problem: Any) -> tuple[str, ...]:
+        return (problem.gold,)
+
+
+class RewardedLetters(Letters):
+    """The same, judged by a reward function."""
+
+    def __init__(self, correct: Any, threshold: float = 1.0, keys: str = KEYS[8:]) -> None:
+        super().__init__(keys)
+        self.correct, self.threshold = correct, threshold
+
+    def verdict(self, reward: float | None, completion: str, truncated: bool) -> Any:
+        from offleash.eval.problem import Verdict
+
+        if reward is None:
+            return Verdict(None, False, "error", message="no reward")
+        return Verdict(None, reward >= self.threshold, "ok")
+
+    def verify(self, problems: Any, completions: Any, truncated: Any = None) -> list[Any]:
+        raise AssertionError("a rollout must not be judged by its text")
+
+    def correct_answers(self, problem: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def letters() -> Letters:
+    return Letters()
+
+
+@pytest.fixture
+def rewarded_letters() -> Callable[..., RewardedLetters]:
+    return RewardedLetters
