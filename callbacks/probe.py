@@ -2,13 +2,15 @@
 
 from typing import Any, Literal
 
+from offleash.callbacks.policy.judge import Rewarded
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import rollout_features
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Task
 from offleash.eval.tasks.dataset_task import Answer, DatasetTask
 from offleash.eval.tasks.identity import add_code_version
-from offleash.eval.verify.dry_call import check_task
+from offleash.eval.verify.dry_call import check_parts, check_task
 from offleash.eval.verify.reward_call import Reward, check_reward_function
 
 
@@ -26,7 +28,9 @@ def probe_task(
         task: Task = probe
     else:
         task = _from_rows(trainer, probe, correct, threshold, answer)
-    Ranks(trainer.accelerator).on_main(lambda: check_task(task))
+    # The reward of a rollout of several turns may need its environment: there is nothing to try it on yet.
+    by_reward = rollout_features(trainer) and isinstance(task, Rewarded)
+    Ranks(trainer.accelerator).on_main(lambda: check_parts(task) if by_reward else check_task(task))
     add_code_version(task)
     return task
 
@@ -43,5 +47,7 @@ def _from_rows(
     if correct is None:
         correct = trainer.reward_funcs[0]
         check_reward_function(correct, "the trainer's first reward")
+    if answer is None and {"environment_factory", "rollout_func"} & {*rollout_features(trainer)}:
+        answer = False  # what solves an environment is not in the text of the last turn
     loop = getattr(trainer, "async_loop", None)  # where the trainer runs async rewards, and their clients live
     return DatasetTask(rows, correct, threshold=threshold, answer=answer, name="probe", loop=loop)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
-from offleash.callbacks.contamination import check_dataset_contamination
+from offleash.callbacks.contamination import check_dataset_contamination, check_row_contamination
 from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
 from offleash.callbacks.metrics import (
@@ -27,6 +27,7 @@ from offleash.callbacks.metrics import (
     support_metrics,
 )
 from offleash.callbacks.observer import run_observer
+from offleash.callbacks.policy.multi_turn import dataset_rows
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
@@ -142,7 +143,10 @@ class SupportCallback(TrainerCallback):
                 f"{' and '.join(features)}"
             )
         task = probe_task(trainer, probe, correct, threshold, answer)
-        check_dataset_contamination(trainer.train_dataset, task)
+        if "environment_factory" in features:
+            check_row_contamination(trainer.train_dataset, dataset_rows(task), task)
+        else:
+            check_dataset_contamination(trainer.train_dataset, task)
         self.trainer, self.task = trainer, task
         self.k, self.every, self.seed, self.batch_size = k, every, seed, batch_size
         self.sampling = as_trained(trainer, temperature, top_p, max_new_tokens)

@@ -9,7 +9,7 @@ import inspect
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from offleash.callbacks.policy.trl_seam import (
     text_tokenizer,
     waits_at_every_turn,
 )
+from offleash.eval.code_fingerprint import verifier_fingerprint
 from offleash.eval.errors import ConfigError
 from offleash.eval.images import has_images
 from offleash.eval.problem import Problem, Task
@@ -88,11 +89,15 @@ class MultiTurn:
         return "\n".join(parts)
 
     def fingerprint(self, template: str) -> str:
-        """Of what the samples depend on beyond the template, the prompts and the sampling settings."""
+        """Of the template and of what else the samples depend on beyond prompts and sampling settings."""
+        return hashlib.sha256(f"{template} {self._settings}".encode()).hexdigest()
+
+    @cached_property
+    def _settings(self) -> str:
+        """As at the start: a tool may keep something between its calls."""
         settings = rollout_settings(self.trainer)
-        settings["code"] = [_source(value) for value in settings["code"]]
-        content = [template, settings, self.rows]
-        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+        settings["code"] = [_code(value) for value in settings["code"]]
+        return json.dumps([settings, self.rows], sort_keys=True, default=str)
 
 
 def check_multi_turn(trainer: PolicyTrainer, problems: Sequence[Problem], sampling: Sampling, own: Sampling) -> None:
@@ -118,14 +123,8 @@ def check_multi_turn(trainer: PolicyTrainer, problems: Sequence[Problem], sampli
         )
 
 
-def _source(value: Any) -> str:
-    """The code of a tool, an environment or a rollout function."""
-    value = getattr(value, "func", value)  # of a partial
-    named = value if inspect.isroutine(value) or inspect.isclass(value) else type(value)
-    try:
-        return inspect.getsource(named)
-    except (OSError, TypeError) as error:
-        raise ConfigError(
-            f"the source of {getattr(named, '__qualname__', named)!r} cannot be read, so samples of the base with it "
-            "could not be told from others: define it in a file"
-        ) from error
+def _code(value: Any) -> str:
+    """The fingerprint of a tool, an environment or a rollout function, without the state that an object is in."""
+    value = getattr(value, "__func__", value)
+    is_code = inspect.isroutine(value) or inspect.isclass(value) or isinstance(value, partial)
+    return verifier_fingerprint(value if is_code else type(value))

@@ -51,10 +51,7 @@ class TrainerInternals(PolicyTrainer, Protocol):
     chat_template_kwargs: dict[str, Any]
     num_generations_eval: int
     environments: list[Any] | None
-    reward_funcs: list[Any]
     reward_processing_classes: list[Any]
-    _env_tools: dict[str | None, list[Callable[..., Any]]]
-    _multi_environment: bool
     _pending_extra_logs: dict[str, list[Any]]
     _pending_metrics: dict[str, list[float]]
 
@@ -71,6 +68,13 @@ class TrainerInternals(PolicyTrainer, Protocol):
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]: ...
     def _get_train_sampler(self) -> Any: ...
     def _get_output_dir(self, trial: Any) -> str: ...
+
+
+class EnvironmentInternals(TrainerInternals, Protocol):
+    """What a trainer with an `environment_factory` has in addition."""
+
+    _env_tools: dict[str | None, list[Callable[..., Any]]]
+    _environment_pool: dict[str | None, list[Any]]
 
 
 class VllmInternals(TrainerInternals, Protocol):
@@ -328,7 +332,7 @@ def rollout_settings(trainer: PolicyTrainer) -> dict[str, Any]:
     """
     inside = _inside(trainer)
     factories = inside.environment_factories or {}
-    by_environment = inside._env_tools if factories else {None: inside.tools}
+    by_environment = cast(EnvironmentInternals, trainer)._env_tools if factories else {None: inside.tools}
     return {
         "tools": {str(name): [get_json_schema(tool) for tool in tools] for name, tools in by_environment.items()},
         "iterations": inside.max_tool_calling_iterations,

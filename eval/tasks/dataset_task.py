@@ -147,14 +147,15 @@ class DatasetTask:
         prompts = [_as_called(problem, row) for problem, row in zip(problems, rows, strict=True)]
         rewards = call_reward(self.correct, prompts, completions, columns, self.loop)
         flags = [False] * len(completions) if truncated is None else truncated
-        return [self._verdict(*one) for one in zip(rewards, completions, flags, strict=True)]
+        return [self.verdict(*one) for one in zip(rewards, completions, flags, strict=True)]
 
     def _row(self, problem: Problem) -> Row:
         if problem.id not in self._rows:
             raise ConfigError(f"task {self.name!r} has no problem {problem.id!r}: it was made from another dataset")
         return self._rows[problem.id]
 
-    def _verdict(self, reward: float | None, completion: str, cut: bool) -> Verdict:
+    def verdict(self, reward: float | None, completion: str, truncated: bool) -> Verdict:
+        """What a reward of a completion means. None: the reward does not apply."""
         if reward is None:
             return Verdict(None, False, "error", message="it returned None: the reward does not apply")
         if self.threshold is None and reward not in (0, 1):
@@ -164,10 +165,10 @@ class DatasetTask:
             )
         right = reward >= (1 if self.threshold is None else self.threshold)
         if self.answer is False:
-            return Verdict(None, right, "truncated" if cut and not right else "ok")
+            return Verdict(None, right, "truncated" if truncated and not right else "ok")
         found, rule = self._found(completion)
         if found is None and not right:
-            return Verdict(None, False, "truncated" if cut else "no_answer")
+            return Verdict(None, False, "truncated" if truncated else "no_answer")
         spelling = found if callable(self.answer) and not self._answers else None
         return Verdict(found, right, "ok", rule, spelling=spelling)
 

@@ -209,8 +209,7 @@ def make_tool_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool_mode
         return GRPOTrainer(
             model=str(tool_model),
             args=GRPOConfig(**{**settings, **overrides}),
-            train_dataset=Dataset.from_list(rows_of(KEYS[:8])),
-            **{**kinds[kind], **(arguments or {})},
+            **{"train_dataset": Dataset.from_list(rows_of(KEYS[:8])), **kinds[kind], **(arguments or {})},
         )
 
     return make
@@ -241,32 +240,19 @@ class Letters:
         return (problem.gold,)
 
 
-class RewardedLetters(Letters):
-    """The same, judged by a reward function."""
-
-    def __init__(self, correct: Any, threshold: float = 1.0, keys: str = KEYS[8:]) -> None:
-        super().__init__(keys)
-        self.correct, self.threshold = correct, threshold
-
-    def verdict(self, reward: float | None, completion: str, truncated: bool) -> Any:
-        from offleash.eval.problem import Verdict
-
-        if reward is None:
-            return Verdict(None, False, "error", message="no reward")
-        return Verdict(None, reward >= self.threshold, "ok")
-
-    def verify(self, problems: Any, completions: Any, truncated: Any = None) -> list[Any]:
-        raise AssertionError("a rollout must not be judged by its text")
-
-    def correct_answers(self, problem: Any) -> None:
-        return None
-
-
 @pytest.fixture
 def letters() -> Letters:
     return Letters()
 
 
 @pytest.fixture
-def rewarded_letters() -> Callable[..., RewardedLetters]:
-    return RewardedLetters
+def rewarded_letters() -> Callable[..., Any]:
+    """The same, judged by a reward function."""
+    return rewarded
+
+
+def rewarded(correct: Any, threshold: float | None = None, keys: str = KEYS[8:], **columns: Any) -> Any:
+    from offleash.eval.tasks.dataset_task import DatasetTask
+
+    rows = [{**row, **{name: value(row) for name, value in columns.items()}} for row in rows_of(keys)]
+    return DatasetTask(rows, correct, threshold=threshold, answer=False, ids="key", gold="value", name="letters")

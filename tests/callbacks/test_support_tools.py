@@ -275,9 +275,9 @@ def test_each_problem_is_played_in_the_environment_it_names(make_tool_trainer: A
     rows = [{**row, "environment": "vault"} for row in trainer.train_dataset]
     both = {"environment_factory": {"vault": vault, "greeting": Greeting}, "train_dataset": Dataset.from_list(rows)}
     trainer = make_tool_trainer("environment_factory", "both", both)
-    task = rewarded_letters(trainer.reward_funcs[0])
-    for place, problem in enumerate(task.problems):
-        problem.meta["environment"] = ("vault", "greeting")[place % 2]
+    task = rewarded_letters(
+        trainer.reward_funcs[0], environment=lambda row: "vault" if row["key"] in "ik" else "greeting"
+    )
     pool = SupportCallback(trainer, task, k=8, score_k=8, batch_size=16).policy_pool
     draws = [draw for draws in pool.sampler.draw(pool.rounds, seed=1) for draw in draws]
     results = {0: "=== tool: lookup ===\nhello" not in "".join(d.completion for d in draws if d.problem % 2 == 0)}
@@ -293,10 +293,8 @@ def test_a_row_that_an_environment_cannot_take_is_an_error_and_leaves_the_traine
     make_tool_trainer: Any, rewarded_letters: Any
 ) -> None:
     trainer = make_tool_trainer("environment_factory")
-    task = rewarded_letters(trainer.reward_funcs[0])
-    for problem in task.problems:
-        del problem.meta["key"]  # which reset needs
-    pool = SupportCallback(trainer, task, k=2).policy_pool
+    rows = [{"prompt": problem.prompt} for problem in rewarded_letters(said_something).problems]
+    pool = SupportCallback(trainer, rows, k=2).policy_pool  # without a key, which reset needs
     with pytest.raises(TypeError, match="key"):
         list(pool.sampler.draw(pool.rounds, seed=1))
     assert "_generate" not in vars(trainer)  # everything is in its place again
@@ -320,7 +318,7 @@ trainer = GRPOTrainer(
     environment_factory=conftest.Vault,
 )
 if {watched}:
-    task = conftest.RewardedLetters(trainer.reward_funcs[0], keys="ijk")
+    task = conftest.rewarded(trainer.reward_funcs[0], keys="ijk")
     trainer.add_callback(SupportCallback(trainer, task, k=4, every=1, score_k=4, batch_size=4))
 trainer.train()
 if trainer.accelerator.is_main_process:
