@@ -170,13 +170,15 @@ def test_other_sampling_settings_hold_inside_the_block_only(make_trainer: Any) -
 
 def test_a_trainer_with_environments_has_every_name_that_is_relied_on(make_tool_trainer: Any, names_of: Any) -> None:
     trainer = make_tool_trainer("environment_factory")
-    assert [name for name in names_of(trl_seam.EnvironmentInternals) if not hasattr(trainer, name)] == []
+    names = names_of(trl_seam.EnvironmentInternals) - names_of(trl_seam.TrainerInternals)
+    assert names
+    assert [name for name in names if not hasattr(trainer, name)] == []
 
 
 @pytest.mark.parametrize("kind", ["tools", "environment_factory", "rollout_func"])
 def test_rollouts_are_those_of_training_and_leave_nothing_behind(make_tool_trainer: Any, kind: str) -> None:
     trainer = make_tool_trainer(kind)
-    rows = [dict(row) for row in trainer.train_dataset for _ in range(4)]
+    rows = [dict(row) for row in trainer.train_dataset.select(range(4)) for _ in range(4)]  # as many as TRL remembers
     trainer.model.eval()
     before, tokens = dict(vars(trainer)), trainer.state.num_input_tokens_seen
     logs = json.dumps([trainer._metrics, trainer._pending_metrics, trainer._pending_extra_logs])
@@ -193,7 +195,7 @@ def test_rollouts_are_those_of_training_and_leave_nothing_behind(make_tool_train
     assert found.written == [row[kept].tolist() for row, kept in zip(trained["tool_mask"], mask, strict=True)]
     assert found.completions == list(trainer._logs["completion"])
     assert found.rewards == list(trainer._logs["rewards"][trainer.reward_func_names[0]])
-    assert 0 < sum(found.rewards) < 32
+    assert 0 < sum(found.rewards) < 16
 
 
 def test_a_trainer_that_generates_by_itself_is_not_taken_for_trl(make_tool_trainer: Any) -> None:
