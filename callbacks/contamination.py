@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,21 @@ def check_dataset_contamination(dataset: Any, task: Task) -> None:
         say("offleash: WARNING: a streaming dataset cannot be searched for probe problems: make sure it contains none")
         return
     check_contamination(dataset["prompt"], task)
+
+
+def check_row_contamination(dataset: Any, rows: Sequence[Mapping[str, Any]], task: Task) -> None:
+    """The same where an environment makes a problem of all of a row: prompts may be equal. Ids are not compared."""
+    if not hasattr(dataset, "__len__"):
+        check_dataset_contamination(dataset, task)
+        return
+    trained = {_row_key(row) for row in dataset}
+    shared = [problem.id for problem, row in zip(task.problems, rows, strict=True) if _row_key(row) in trained]
+    _check_none(shared, task)
+
+
+def _row_key(row: Mapping[str, Any]) -> str:
+    kept = {name: value for name, value in row.items() if name not in ("id", "problem_id") and value is not None}
+    return json.dumps(kept, sort_keys=True, default=str)
 
 
 def check_contamination(prompts: Iterable[str | list[dict[str, Any]]], task: Task) -> None:
@@ -34,6 +49,10 @@ def check_contamination(prompts: Iterable[str | list[dict[str, Any]]], task: Tas
         if prompt_key(problem.prompt) in keys
         or (contexts[question := _question(problem.prompt)] == 1 and question in questions)
     ]
+    _check_none(shared, task)
+
+
+def _check_none(shared: Sequence[str], task: Task) -> None:
     if shared:
         raise ConfigError(
             f"{len(shared)} of {len(task.problems)} probe problems are among the training problems "

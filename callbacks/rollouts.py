@@ -14,11 +14,12 @@ from offleash.callbacks import tags
 from offleash.callbacks.metrics import mean_known
 from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_seam import latest_rollouts
-from offleash.eval.errors import MonitorError
+from offleash.callbacks.policy.trl_seam import latest_rollouts, rollout_features
+from offleash.eval.errors import ConfigError, MonitorError
 from offleash.eval.images import picture_key
-from offleash.eval.problem import Problem, Task, Verdict, chat_text
+from offleash.eval.problem import Problem, Task, Verdict
 from offleash.eval.stats.entropy import answer_entropy
+from offleash.eval.transcript import final_turn, transcript
 from offleash.eval.verify.verdicts import verdicts_of
 
 
@@ -31,7 +32,8 @@ def group_metrics(groups: Sequence[Sequence[Verdict]]) -> dict[str, float]:
     if not groups or not all(groups):
         raise ValueError("group_metrics needs at least one group, and no empty groups")
     judged = [own for group in groups if (own := [verdict for verdict in group if not verdict.failed])]
-    named = [group for group in judged if not any(r.answer is None and r.status == "ok" for r in group)]
+    is_named = not any(r.answer is None and r.status == "ok" for group in judged for r in group)
+    named = judged if is_named else []
     answers = [[r.answer for r in group if r.answer is not None or r.status != "timeout"] for group in named]
     counts = [list(Counter(own).values()) for own in answers]
     accuracy = [np.mean([r.correct for r in group]) for group in judged]
@@ -52,6 +54,8 @@ class RolloutCallback(TrainerCallback):
     Args:
         trainer: a `trl.GRPOTrainer`, after its construction.
         task: the training problems; with a rollout of any other prompt nothing is logged, and a warning says why.
+
+    Of a rollout with tools the last turn is verified. Environments and rollout functions are refused.
 
     Example:
         >>> from importlib.resources import files
@@ -79,6 +83,11 @@ class RolloutCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: PolicyTrainer, task: Task) -> None:
+        if features := [name for name in rollout_features(trainer) if name != "tools"]:
+            raise ConfigError(
+                f"RolloutCallback cannot verify the rollouts of this trainer's {' and '.join(features)} by their text: "
+                "leave it out; TRL logs their rewards"
+            )
         self.trainer, self.task = trainer, task
         self.problems: dict[str, Problem] = {picture_key(problem.prompt): problem for problem in task.problems}
         self.observer = run_observer(trainer)
@@ -103,7 +112,7 @@ class RolloutCallback(TrainerCallback):
 
     def _groups(self) -> list[list[Verdict]]:
         prompts, drawn = latest_rollouts(self.trainer)
-        completions = [chat_text(completion) for completion in drawn]
+        completions = [text if isinstance(text, str) else final_turn(transcript(text)) for text in drawn]
         problems = [self._problem(picture_key(prompt)) for prompt in prompts]
         verdicts = verdicts_of(self.task.verify, problems, completions)
         off_policy = getattr(self.trainer, "latest_off_policy", None) or [False] * len(verdicts)

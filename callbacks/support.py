@@ -9,12 +9,12 @@ the same with and without the callback.
 import shutil
 import time
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
-from offleash.callbacks.contamination import check_dataset_contamination
+from offleash.callbacks.contamination import check_dataset_contamination, check_row_contamination
 from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
 from offleash.callbacks.metrics import (
@@ -27,10 +27,14 @@ from offleash.callbacks.metrics import (
     support_metrics,
 )
 from offleash.callbacks.observer import run_observer
+from offleash.callbacks.policy.judge import dataset_rows
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_seam import rollout_features
+from offleash.callbacks.probe import probe_task
+from offleash.callbacks.step_zero import check_step_0
 from offleash.callbacks.summary import (
     HISTORY,
     moved_words,
@@ -49,19 +53,25 @@ from offleash.eval.pool.counts import Hits, Tally
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.pool.spellings import Spelled
-from offleash.eval.problem import Task
 from offleash.eval.sampling import derive_seed
 from offleash.eval.stats.passk import powers_of_two
+from offleash.eval.tasks.dataset_task import Answer
+from offleash.eval.verify.reward_call import Reward
 
 T = TypeVar("T")
 
 
 class SupportCallback(TrainerCallback):
-    """Measure support, pass@k and entropies on `task`'s problems, which must not be among the training problems.
+    """Measure support, pass@k and entropies on held-out problems, which must not be among the training problems.
 
     Args:
         trainer: a `trl.GRPOTrainer` (or a subclass), after its construction.
-        task: the probe problems and their verifier.
+        probe: the held-out problems: a dataset or rows like `train_dataset`, or a Task. None: the trainer's
+            `eval_dataset`.
+        correct: the reward function that tells correct completions; None: the trainer's first. A Task has its own.
+        threshold: a completion is correct from this reward on; may be left out where rewards are 0 and 1.
+        answer: from a completion to the class of its answer; None looks for one, False tells no answers apart. See
+            `task_from_dataset`, which has more settings.
         k: samples per problem at each measurement. A unit that is missed may still have a probability of up to 3/k.
         every: steps between measurements; step 0 and the last step are always measured.
         score_k: how many of the k samples are scored for token entropy and KL to the base.
@@ -83,18 +93,17 @@ class SupportCallback(TrainerCallback):
         >>> from datasets import Dataset
         >>> from trl import GRPOConfig, GRPOTrainer
         >>> from offleash.callbacks import SupportCallback
-        >>> from offleash.eval import load_task
-        >>> task = load_task("countdown", split="train", n=16)
         >>> trainer = GRPOTrainer(
         ...     model=str(files("offleash.recipes") / "lab" / "base"),
-        ...     reward_funcs=lambda completions, **columns: [float("=" in text) for text in completions],
-        ...     train_dataset=Dataset.from_list([{"prompt": problem.prompt} for problem in task.problems]),
+        ...     reward_funcs=lambda completions, **columns: [float("+" in text) for text in completions],
+        ...     train_dataset=Dataset.from_list([{"prompt": f"{n},3,4,5=24:"} for n in range(16)]),
         ...     args=GRPOConfig(
         ...         output_dir="runs/example", max_steps=1, num_generations=4, per_device_train_batch_size=8,
         ...         max_completion_length=20, report_to="none", use_cpu=True, bf16=False, disable_tqdm=True,
         ...     ),
         ... )
-        >>> monitor = SupportCallback(trainer, load_task("countdown", split="probe", n=4), k=4, every=1)
+        >>> held_out = Dataset.from_list([{"prompt": f"{n},3,4,5=24:"} for n in range(20, 24)])
+        >>> monitor = SupportCallback(trainer, probe=held_out, k=4, every=1)
         >>> trainer.add_callback(monitor)
         >>> result = trainer.train()  # doctest: +ELLIPSIS
         offleash: base pool ...
@@ -108,8 +117,11 @@ class SupportCallback(TrainerCallback):
     def __init__(
         self,
         trainer: PolicyTrainer,
-        task: Task,
+        probe: Any = None,
         *,
+        correct: Reward | None = None,
+        threshold: float | None = None,
+        answer: Answer | Literal[False] | None = None,
         k: int = 64,
         every: int = 50,
         score_k: int = 16,
@@ -125,7 +137,16 @@ class SupportCallback(TrainerCallback):
     ) -> None:
         if min(k, every, score_k, batch_size) < 1:
             raise ConfigError("k, every, score_k and batch_size of SupportCallback must be at least 1")
-        check_dataset_contamination(trainer.train_dataset, task)
+        if (features := rollout_features(trainer)) and (importance or exact):
+            raise ConfigError(
+                "importance and exact need completions of one turn: leave them out, because this trainer has "
+                f"{' and '.join(features)}"
+            )
+        task = probe_task(trainer, probe, correct, threshold, answer)
+        if "environment_factory" in features:
+            check_row_contamination(trainer.train_dataset, dataset_rows(task), task)
+        else:
+            check_dataset_contamination(trainer.train_dataset, task)
         self.trainer, self.task = trainer, task
         self.k, self.every, self.seed, self.batch_size = k, every, seed, batch_size
         self.sampling = as_trained(trainer, temperature, top_p, max_new_tokens)
@@ -211,6 +232,8 @@ class SupportCallback(TrainerCallback):
         pool = self.policy_pool.fill(path, spec, seed)
         counted = self.ranks.on_main(lambda: _counted(pool))
         metrics = self.ranks.from_main(lambda: self._metrics(counted, pool))
+        if step == 0:
+            self.ranks.on_main(lambda: self._check_step_0(metrics, counted, path))
         if self.importance is not None:
             metrics |= self.importance.measure(self.base_pool, pool, self.base_hits)
         if self.exact is not None:
@@ -232,6 +255,10 @@ class SupportCallback(TrainerCallback):
             tags.SAMPLES.tag: float(self.k * len(self.task.problems)),
             tags.MONITOR_FAILED.tag: float(self.observer.failed),
         }
+
+    def _check_step_0(self, metrics: dict[str, float], counted: Tally | None, path: Path) -> None:
+        base = str(_there(self.base_pool).path)
+        check_step_0(metrics, _there(self.base_hits), _there(counted).hits, base, str(path))
 
     def _report(self, step: int, hits: Hits, last: bool) -> None:
         """Save and log, on the main process."""

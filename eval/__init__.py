@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from offleash.eval.stats.passk import pass_at_k as pass_at_k
     from offleash.eval.stats.support import dynamics as dynamics
     from offleash.eval.tasks import load_task as load_task
+    from offleash.eval.tasks.dataset_task import task_from_dataset as task_from_dataset
+    from offleash.eval.tasks.trl_spec import for_trl as for_trl
 
 _HOMES = {
     "Estimate": "stats.intervals",
@@ -37,12 +39,14 @@ _HOMES = {
     "answer_entropy": "stats.entropy",
     "compare": "comparison.compare",
     "dynamics": "stats.support",
+    "for_trl": "tasks.trl_spec",
     "leash_line": "stats.leash.tilt",
     "load_task": "tasks",
     "noise_test": "stats.noise",
     "pass_at_k": "stats.passk",
     "sample_pool": "pool.sample",
     "score_pool": "scoring.pool_scores",
+    "task_from_dataset": "tasks.dataset_task",
     "write_report": "report.write",
 }
 __all__ = list(_HOMES)

@@ -104,3 +104,14 @@ def _decoded(data: str) -> Any:
     ground = Image.new("RGBA", picture.size, "white")
     ground.alpha_composite(picture)
     return ground.convert("RGB")
+
+
+def data_url(picture: Any) -> str:
+    """A PIL image as a data URL."""
+    if not hasattr(picture, "save"):
+        raise ConfigError(
+            f"an image in a dataset must be a PIL image (datasets decode them), got a {type(picture).__name__}"
+        )
+    sink = io.BytesIO()
+    picture.save(sink, format="PNG")
+    return f"data:image/png;base64,{base64.b64encode(sink.getvalue()).decode()}"

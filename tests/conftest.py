@@ -196,3 +196,26 @@ def trajectory() -> Callable[[Any], list[dict[str, float]]]:
         return [{k: v for k, v in row.items() if k not in clock} for row in history if "grad_norm" in row]
 
     return of
+
+
+@pytest.fixture(scope="session")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny Llama of random weights, a tokenizer of bytes and a chat template."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
+
+    folder = tmp_path_factory.mktemp("chat_model")
+    words = ["<pad>", "<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, []))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    tokenizer.save_pretrained(folder)
+    set_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=len(words), **sizes, pad_token_id=0, bos_token_id=None, eos_token_id=1)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder

@@ -25,6 +25,7 @@ from offleash.eval.lock import hold
 from offleash.eval.problem import Task
 from offleash.eval.secrets import hide
 from offleash.eval.tasks import load_task
+from offleash.eval.verify.dry_call import check_task
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.checks import no_op_settings
 from offleash.train.interrupt import InterruptCallback
@@ -170,6 +171,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     """The trainer of a recipe: the verifier as its reward, explorers and callbacks."""
     run, training, model = recipe
     train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
+    check_task(train_task)
     with_images, explorers = all_have_images(train_task, probe_task), load_explorers(run.explorers)
     if with_images:
         check_takes_images(explorers)

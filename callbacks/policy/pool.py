@@ -11,10 +11,12 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from offleash.callbacks.policy.judge import dataset_rows, judge_rollouts, reward_of
+from offleash.callbacks.policy.multi_turn import MultiTurn, check_multi_turn
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_seam import model_id
+from offleash.callbacks.policy.trl_seam import model_id, rollout_features
 from offleash.eval.console import say, visible
 from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import commit_hash
@@ -22,7 +24,7 @@ from offleash.eval.errors import MonitorError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
-from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.pool.spec import MULTI_TURN, PoolSpec
 from offleash.eval.problem import Task
 from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.verify.health import Failures
@@ -65,7 +67,11 @@ class PolicyPool:
         kl_to_base: bool,
     ) -> None:
         self.trainer, self.task, self.k, self.sampling, self.rounds = trainer, task, k, sampling, rounds
-        self.sampler = TrainerSampler(trainer, task.problems, sampling, kl_to_base)
+        turns = None
+        if rollout_features(trainer):
+            check_multi_turn(trainer, task.problems, sampling, as_trained(trainer))
+            turns = MultiTurn(trainer, dataset_rows(task), reward_of(task))
+        self.sampler = TrainerSampler(trainer, task.problems, sampling, kl_to_base, turns)
         self.ranks = Ranks(trainer.accelerator)
         self.failures = Failures()
 
@@ -86,13 +92,14 @@ class PolicyPool:
 
     def spec(self, seed: int, model: str, revision: str, weights: str) -> PoolSpec:
         """The spec of a pool of these samples."""
-        trainer = self.trainer
+        trainer, turns = self.trainer, self.sampler.multi_turn
         generation = trainer.args.generation_kwargs or {}
+        template = template_fingerprint(trainer.processing_class)
         return PoolSpec(
             task=self.task.name,
             task_version=self.task.version,
             problems=problems_fingerprint(self.task.problems),
-            template=template_fingerprint(trainer.processing_class),
+            template=turns.fingerprint(template) if turns else template,
             model=model,
             revision=revision,
             weights=weights,
@@ -100,7 +107,7 @@ class PolicyPool:
             seed=seed,
             k=self.k,
             plan=Plan(scored_at_temperature=float(trainer.temperature)),
-            engine="trl-vllm" if trainer.use_vllm else "trl-transformers",
+            engine=("trl-vllm" if trainer.use_vllm else "trl-transformers") + (MULTI_TURN if turns else ""),
             dtype=str(trainer.model.dtype).removeprefix("torch."),
             versions=library_versions(LIBRARIES),
         )
@@ -151,7 +158,11 @@ class PolicyPool:
     def _append(self, pool: Pool | None, draws: Sequence[Draw]) -> None:
         assert pool is not None
         problems = [self.task.problems[draw.problem] for draw in draws]
-        verdicts = verdicts_of(self.task.verify, problems, [d.completion for d in draws], [d.truncated for d in draws])
+        if self.sampler.multi_turn is not None:
+            verdicts = judge_rollouts(self.task, problems, draws)
+        else:
+            texts, cut = [draw.completion for draw in draws], [draw.truncated for draw in draws]
+            verdicts = verdicts_of(self.task.verify, problems, texts, cut)
         self.failures.add(verdicts)
         self.failures.check()
         samples = [

@@ -21,6 +21,7 @@ from accelerate.utils import gather_object, set_seed
 from torch.nn.utils.rnn import pad_sequence
 
 from offleash.callbacks.policy.frozen_base import frozen_base
+from offleash.callbacks.policy.multi_turn import MultiTurn
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import (
@@ -50,7 +51,10 @@ class Round(NamedTuple):
 
 @dataclass(slots=True)
 class Draw:
-    """One completion. Scores are at the trainer's temperature, None where the round was not scored."""
+    """One completion. Scores are at the trainer's temperature, None where the round was not scored.
+
+    Of a rollout of several turns `completion` is the transcript; tokens and scores are of what the policy wrote.
+    """
 
     problem: int
     index: int
@@ -60,6 +64,17 @@ class Draw:
     logprob: float | None = None
     entropy: float | None = None
     base_logprob: float | None = None
+    reward: float | None = None
+    """Of the rollout, where a reward is the judge; NaN where it does not apply."""
+
+
+class Drawn(NamedTuple):
+    """A draw with its tokens, on the rank that made it. `written` is 1 for a token of the policy, 0 for any other."""
+
+    draw: Draw
+    prompt_ids: list[int]
+    ids: list[int]
+    written: list[int]
 
 
 def plan_rounds(problems: int, k: int, score_k: int, batch: int) -> list[Round]:
@@ -80,10 +95,18 @@ def plan_rounds(problems: int, k: int, score_k: int, batch: int) -> list[Round]:
 
 
 class TrainerSampler:
-    """Draws rounds of samples; every method is collective and must be called on every rank."""
+    """Draws rounds of samples; every method is collective and must be called on every rank.
+
+    `multi_turn` draws the rollouts of a trainer whose completions are more than one turn of the model.
+    """
 
     def __init__(
-        self, trainer: PolicyTrainer, problems: Sequence[Problem], sampling: Sampling, kl_to_base: bool
+        self,
+        trainer: PolicyTrainer,
+        problems: Sequence[Problem],
+        sampling: Sampling,
+        kl_to_base: bool,
+        multi_turn: MultiTurn | None = None,
     ) -> None:
         self.trainer = trainer
         self.sampling = sampling
@@ -92,7 +115,9 @@ class TrainerSampler:
         self.kl_to_base = kl_to_base
         self.prompts = [problem.prompt for problem in problems]
         self.with_images = any(map(has_images, problems))
-        self.prompt_ids = self._prompt_ids()
+        self.multi_turn = multi_turn
+        self.prompt_ids = [] if multi_turn else self._prompt_ids()
+        """Of one turn: with environments a prompt is known only once they have been reset."""
         tokenizer = text_tokenizer(trainer)
         self.pad_token_id: int = tokenizer.pad_token_id
         self.end_ids = {*trainer.eos_token_ids, tokenizer.pad_token_id}
@@ -116,12 +141,13 @@ class TrainerSampler:
                 trainer.model.eval()
                 try:
                     drawn = partial(self._generate, round_, from_base)
-                    local = self.ranks.on_all(drawn, waits=self.is_sharded or trainer.use_vllm)
+                    waits = self.is_sharded or trainer.use_vllm or self.multi_turn is not None
+                    local = self.ranks.on_all(drawn, waits=waits)
                     if round_.scored:
                         self.ranks.on_all(partial(self._score, local, from_base), waits=self.is_sharded)
                 finally:
                     trainer.model.train(was_training)
-            draws = [draw for draw, _ in gather_object(local)]
+            draws = gather_object([one.draw for one in local])
             yield draws[: sum(block.size for block in round_.blocks)]
 
     @property
@@ -170,19 +196,34 @@ class TrainerSampler:
         padded = [*round_.blocks, *[round_.blocks[0]] * (share * accelerator.num_processes - len(round_.blocks))]
         return padded[accelerator.process_index * share : (accelerator.process_index + 1) * share]
 
-    def _generate(self, round_: Round, from_base: bool) -> list[tuple[Draw, list[int]]]:
+    def _generate(self, round_: Round, from_base: bool) -> list[Drawn]:
         blocks = self._local_blocks(round_)
         size = blocks[0].size
-        problems = [block.problem for block in blocks for _ in range(size)]
+        slots = [(block.problem, block.start + i) for block in blocks for i in range(size)]
+        with self.base.sampled() if from_base else nullcontext():
+            return self._turn(slots, size) if self.multi_turn is None else self._turns(self.multi_turn, slots, size)
+
+    def _turn(self, slots: Sequence[tuple[int, int]], size: int) -> list[Drawn]:
+        problems = [problem for problem, _ in slots]
         prompts = [self.prompt_ids[problem] for problem in problems]
         images, fields = self._shown(problems)
-        with self.base.sampled() if from_base else nullcontext():
-            completions = generate(self.trainer, TokenizedPrompts(prompts, images, fields), size)
+        completions = generate(self.trainer, TokenizedPrompts(prompts, images, fields), size)
         texts = self.decode(completions, skip_special_tokens=True)
-        slots = [(block.problem, block.start + i) for block in blocks for i in range(size)]
         return [
-            (Draw(problem, index, text, not ids or ids[-1] not in self.end_ids, len(ids)), ids)
+            Drawn(
+                Draw(problem, index, text, not ids or ids[-1] not in self.end_ids, len(ids)),
+                *(self.prompt_ids[problem], ids, [1] * len(ids)),
+            )
             for (problem, index), text, ids in zip(slots, texts, completions, strict=True)
+        ]
+
+    def _turns(self, multi_turn: MultiTurn, slots: Sequence[tuple[int, int]], size: int) -> list[Drawn]:
+        return [
+            Drawn(
+                Draw(*slot, one.completion, one.truncated, sum(one.written), reward=one.reward),
+                *(one.prompt_ids, one.ids, one.written),
+            )
+            for slot, one in zip(slots, multi_turn.draw([problem for problem, _ in slots], size), strict=True)
         ]
 
     def _shown(self, problems: Sequence[int]) -> tuple[list[Any] | None, dict[str, Any]]:
@@ -204,12 +245,12 @@ class TrainerSampler:
         messages: Any = with_pictures(self.prompts[problem])
         return [part["image"] for message in messages for part in message["content"] if part["type"] == "image"]
 
-    def _score(self, local: list[tuple[Draw, list[int]]], from_base: bool) -> None:
+    def _score(self, local: list[Drawn], from_base: bool) -> None:
         """Fill in log-probability, mean token entropy and the base's log-probability, by teacher forcing."""
         trainer = self.trainer
-        pairs = [(self.prompt_ids[draw.problem], ids) for draw, ids in local]
-        inputs = scoring_inputs(pairs, self.pad_token_id, trainer.accelerator.device)
-        problems = [draw.problem for draw, _ in local]
+        pairs, written = [(one.prompt_ids, one.ids) for one in local], [one.written for one in local]
+        inputs = scoring_inputs(pairs, self.pad_token_id, trainer.accelerator.device, written)
+        problems = [one.draw.problem for one in local]
         mask = inputs["mask"].float()
         batch_size = trainer.args.per_device_train_batch_size
         with torch.no_grad(), without_gradient_checkpointing(trainer):
@@ -220,9 +261,9 @@ class TrainerSampler:
             logps, entropies = (
                 (base_logps, base_entropies) if from_base else self._logps(trainer.model, inputs, problems, batch_size)
             )
-        for i, (draw, ids) in enumerate(local):
+        for i, draw in enumerate(one.draw for one in local):
             draw.logprob = float((logps[i] * mask[i]).sum())
-            draw.entropy = float((entropies[i] * mask[i]).sum() / max(len(ids), 1))
+            draw.entropy = float((entropies[i] * mask[i]).sum() / max(draw.tokens, 1))
             draw.base_logprob = None if base_logps is None else float((base_logps[i] * mask[i]).sum())
 
     def _logps(
@@ -261,15 +302,21 @@ class TrainerSampler:
 
 
 def scoring_inputs(
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]], pad_token_id: int, device: torch.device
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    pad_token_id: int,
+    device: torch.device,
+    written: Sequence[Sequence[int]] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Prompts, padded on the left, with completions, padded on the right; `mask` is of the completions alone."""
+    """Prompts, padded on the left, with completions, padded on the right.
+
+    `mask` is of the completions alone, without those of their tokens that have a 0 in `written`.
+    """
     prompt_ids, prompt_mask = _padded([prompt for prompt, _ in pairs], pad_token_id, "left")
     completion_ids, completion_mask = _padded([completion for _, completion in pairs], pad_token_id, "right")
     inputs = {
         "input_ids": torch.cat([prompt_ids, completion_ids], dim=1),
         "attention_mask": torch.cat([prompt_mask, completion_mask], dim=1),
-        "mask": completion_mask,
+        "mask": completion_mask if written is None else _padded(written, 0, "right")[0],
     }
     return {name: values.to(device) for name, values in inputs.items()}
 

@@ -23,6 +23,10 @@ class PolicyTrainer(Protocol):
     """A tokenizer, or a processor for prompts with images."""
     eos_token_ids: list[int]
     train_dataset: Dataset
+    eval_dataset: Any
+    """A dataset, several by name, or None."""
+    reward_funcs: list[Any]
+    """Functions, and models for reward models."""
 
     args: GRPOConfig
     accelerator: Accelerator

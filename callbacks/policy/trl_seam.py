@@ -5,6 +5,10 @@ Private names of TRL appear in one other file only, `train/trainer.py`, which ov
 internals are in `eval/engines/vllm_seam.py`.
 """
 
+import asyncio
+import copy
+import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
@@ -15,12 +19,14 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from transformers import Trainer, TrainingArguments
 from transformers.integrations import TrackioCallback, WandbCallback
+from transformers.utils import get_json_schema
 from trl.models import prepare_deepspeed, prepare_fsdp
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer import utils
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.eval.engines import vllm_seam
+from offleash.eval.errors import MonitorError
 from offleash.eval.sampling import Sampling
 
 
@@ -37,15 +43,38 @@ class TrainerInternals(PolicyTrainer, Protocol):
     _logs: dict[str, Any]
     _step: int
     _last_world_entropy: float
+    tools: list[Callable[..., Any]]
+    environment_factories: dict[str | None, Callable[[], Any]] | None
+    rollout_func: Callable[..., Any] | None
+    max_tool_calling_iterations: int
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any]
+    num_generations_eval: int
+    environments: list[Any] | None
+    reward_processing_classes: list[Any]
+    _pending_extra_logs: dict[str, list[Any]]
+    _pending_metrics: dict[str, list[float]]
 
     def save_model(self, output_dir: str, _internal_call: bool) -> None: ...
     def _tokenize_prompts(self, prompts: list[Any]) -> "TokenizedPrompts": ...
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], images: Any, multimodal_fields: dict[str, Any], num_generations: int
     ) -> tuple[list[list[int]], Any]: ...
+    def _generate(self, prompts: list[Any]) -> tuple[Any, ...]: ...
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]: ...
+    def _calculate_rewards(
+        self, inputs: list[dict[str, Any]], prompts: list[Any], completions: list[Any], completion_ids: list[list[int]]
+    ) -> torch.Tensor: ...
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]: ...
     def _get_train_sampler(self) -> Any: ...
     def _get_output_dir(self, trial: Any) -> str: ...
+
+
+class EnvironmentInternals(TrainerInternals, Protocol):
+    """What a trainer with an `environment_factory` has in addition."""
+
+    _env_tools: dict[str | None, list[Callable[..., Any]]]
+    _environment_pool: dict[str | None, list[Any]]
 
 
 class VllmInternals(TrainerInternals, Protocol):
@@ -106,6 +135,20 @@ def generate(trainer: PolicyTrainer, prompts: TokenizedPrompts, num_generations:
     return completions
 
 
+def rollout_features(trainer: PolicyTrainer) -> list[str]:
+    """Which arguments of the trainer make its rollouts more than one turn of the model.
+
+    Relies on `tools`, which holds those of environments too, `environment_factories` and `rollout_func`.
+    """
+    inside = _inside(trainer)
+    given = {
+        "rollout_func": inside.rollout_func is not None,
+        "environment_factory": inside.environment_factories is not None,
+        "tools": bool(inside.tools) and inside.environment_factories is None,
+    }
+    return [name for name, is_given in given.items() if is_given]
+
+
 @contextmanager
 def generating_with(trainer: PolicyTrainer, model: Any) -> Iterator[None]:
     """Draw from another model inside the block.
@@ -146,14 +189,174 @@ def sampling_as(trainer: PolicyTrainer, sampling: Sampling) -> Iterator[None]:
         values |= {"min_p": sampling.min_p or None, "do_sample": True}
         config = type(config)(**{**config.to_dict(), **values})
         values = {"generation_config": config, "generation_kwargs": {**kwargs, **values}}
-    before = {name: getattr(holder, name) for name in values}
+    # The whole of a completion of several turns may be as long as one turn.
+    with _set(holder, **values), _set(trainer, max_completion_length=sampling.max_new_tokens):
+        yield
+
+
+@contextmanager
+def _set(holder: Any, **values: Any) -> Iterator[None]:
+    """Attributes of an object inside the block; afterwards those it had, or none."""
+    own = vars(holder)
+    before = {name: own[name] for name in values if name in own}
+    own.update(values)
     try:
-        for name, value in values.items():
-            setattr(holder, name, value)
         yield
     finally:
-        for name, value in before.items():
-            setattr(holder, name, value)
+        for name in values:
+            own.pop(name, None)
+        own.update(before)
+
+
+# Rollouts of several turns
+
+
+class Rollouts(NamedTuple):
+    """What the trainer's full generation gave, row by row."""
+
+    prompt_ids: list[list[int]]
+    completion_ids: list[list[int]]
+    written: list[list[int]]
+    """1 for a token of the policy, 0 for one that a tool, an environment or a rollout function put in."""
+    completions: list[Any]
+    """Chat messages, or text where prompts are text."""
+    rewards: list[float] | None
+    """NaN where the reward function returned None."""
+
+
+def roll_out(
+    trainer: PolicyTrainer,
+    rows: Sequence[dict[str, Any]],
+    num_generations: int,
+    environments: dict[str | None, list[Any]],
+    reward: Callable[..., Any] | None,
+) -> Rollouts:
+    """Roll out rows of the dataset's columns, which already stand `num_generations` times each, as in training.
+
+    The rollouts play in `environments`, instances by name of the factory, which are added to as needed. Nothing is
+    logged and nothing of the trainer's own rollouts is touched. Collective: the same number of rows on every rank.
+
+    Relies on `_generate_and_score_completions` handing out and resetting environments and then calling `_generate`,
+    which runs tools and rollout functions, counts in `_metrics` and `state.num_input_tokens_seen`, and, outside of
+    training, has `num_generations_eval` equal prompts in a row; on `_calculate_rewards` for what a reward is called
+    with. What these leave on the trainer: `environments`, `_batch_environments` and the tools of each row.
+    """
+    inside = _inside(trainer)
+    drawn = _set(
+        trainer,
+        num_generations=num_generations,
+        # A server draws several completions of the first of so many prompts; environments may start differently.
+        num_generations_eval=num_generations if inside.environment_factories is None else 1,
+        environments=None,
+        _environment_pool=environments,
+        _batch_environments=None,
+        _sync_tool_dicts=None,
+        _async_tool_dicts=None,
+        _metrics={mode: defaultdict(list) for mode in inside._metrics},
+        _pending_extra_logs=defaultdict(list),
+        _pending_metrics=defaultdict(list),
+    )
+    with drawn, _set(trainer.state, num_input_tokens_seen=trainer.state.num_input_tokens_seen):
+        played = copy.deepcopy(list(rows))
+        prompts, generated = _generated(inside, played)
+        prompt_ids, completion_ids, written, completions, _, extra, _, tool_images = generated
+        if any(tool_images):
+            raise MonitorError("a tool returned an image: the monitor cannot score rollouts with images of tools")
+        rewards = None
+        if reward is not None:
+            played = [{**row, **_extra_fields(extra, place)} for place, row in enumerate(played)]
+            rewards = _rewards(inside, reward, played, prompts, completions, completion_ids)
+    return Rollouts(
+        prompt_ids, completion_ids, written or [[1] * len(ids) for ids in completion_ids], completions, rewards
+    )
+
+
+class _Generated(BaseException):
+    """Leaves TRL's method, which would go on to score, once the rollouts are there."""
+
+
+def _generated(inside: TrainerInternals, rows: list[dict[str, Any]]) -> tuple[list[Any], tuple[Any, ...]]:
+    """The prompts, which environments may have added to, and what `_generate` returned for them."""
+    generate = inside._generate
+
+    def generate_only(prompts: list[Any]) -> None:
+        raise _Generated(prompts, generate(prompts))
+
+    with _set(inside, _generate=generate_only):
+        try:
+            inside._generate_and_score_completions(rows)
+        except _Generated as done:
+            prompts, generated = done.args
+            return prompts, generated
+    raise MonitorError(f"{type(inside).__name__} does not generate through TRL's _generate: the monitor cannot sample")
+
+
+def _extra_fields(extra: Mapping[str, Any], place: int) -> dict[str, Any]:
+    """What a rollout function returned beyond tokens, which reward functions see as columns."""
+    return {
+        name: values[place] if isinstance(values, list) else values
+        for name, values in extra.items()
+        if not isinstance(values, list) or place < len(values)
+    }
+
+
+def _rewards(
+    inside: TrainerInternals, reward: Callable[..., Any], rows: list[dict[str, Any]], *made: Any
+) -> list[float]:
+    own = [place for place, other in enumerate(inside.reward_funcs) if other is reward]
+    processing_class = inside.reward_processing_classes[own[0]] if own else None
+    called = reward if own else _without_loop(reward)
+    with _set(
+        inside, reward_funcs=[called], reward_func_names=["monitor"], reward_processing_classes=[processing_class]
+    ):
+        rewards = inside._calculate_rewards(rows, *made)
+    first = inside.accelerator.process_index * len(rows)
+    # TRL keeps them in 32 bits, where 0.7 is less than 0.7.
+    return [float(f"{value:.7g}") for value in rewards[first : first + len(rows), 0].tolist()]
+
+
+def _without_loop(reward: Callable[..., Any]) -> Callable[..., Any]:
+    """A reward function that is not the trainer's: TRL has an event loop only where one of its own is async."""
+
+    def called(**columns: Any) -> Any:
+        returned = reward(**columns)
+        return asyncio.run(returned) if inspect.iscoroutine(returned) else returned
+
+    return called
+
+
+def rollout_settings(trainer: PolicyTrainer) -> dict[str, Any]:
+    """What rollouts of several turns depend on beyond the model, the prompts and the sampling settings.
+
+    Relies on `_env_tools`, `max_tool_calling_iterations`, and the template and its arguments as TRL uses them.
+    """
+    inside = _inside(trainer)
+    factories = inside.environment_factories or {}
+    by_environment = cast(EnvironmentInternals, trainer)._env_tools if factories else {None: inside.tools}
+    return {
+        "tools": {str(name): [get_json_schema(tool) for tool in tools] for name, tools in by_environment.items()},
+        "iterations": inside.max_tool_calling_iterations,
+        "chat_template": inside.chat_template,
+        "chat_template_kwargs": inside.chat_template_kwargs,
+        "code": [*([] if factories else inside.tools), *factories.values(), *filter(None, [inside.rollout_func])],
+    }
+
+
+def waits_at_every_turn(trainer: PolicyTrainer) -> str | None:
+    """The setting by which ranks wait for each other whenever one generates; None if they do not.
+
+    Relies on `vllm_generation.mode` and `tensor_parallel_size`, and on ZeRO-3 and FSDP gathering weights to generate.
+    """
+    if trainer.accelerator.num_processes == 1:
+        return None
+    if trainer.use_vllm and is_server(trainer):
+        return "vllm_mode=server"
+    if trainer.use_vllm and _generation(trainer).tensor_parallel_size > 1:
+        return "vllm_tensor_parallel_size"
+    if trainer.is_fsdp_enabled:
+        return "FSDP"
+    plugin = trainer.accelerator.state.deepspeed_plugin if trainer.is_deepspeed_enabled else None
+    return "ZeRO-3" if plugin is not None and plugin.zero_stage == 3 else None
 
 
 # Scoring

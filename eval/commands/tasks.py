@@ -4,6 +4,7 @@ offleash tasks                                       every name with size, verif
 offleash tasks gym                                   the tasks of reasoning-gym
 offleash tasks math500 --path math500.jsonl          three problems of a local file
 offleash tasks humaneval --check                     verify every gold answer and list those that fail
+offleash tasks my_module:MyTask --check              call every method of your own task, then the same
 """
 
 import argparse
@@ -58,7 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--limit", type=int, help="only the first problems")
     made.add_argument("--ids", help="only these problems, separated by commas")
     made.add_argument("--show", type=int, default=3, help="how many problems to print")
-    made.add_argument("--check", action="store_true", help="verify every gold answer; status 1 if one fails")
+    made.add_argument(
+        "--check", action="store_true", help="call the task, verify every gold answer; status 1 if one fails"
+    )
     return made
 
 
@@ -122,8 +125,14 @@ def _image_size(part: Part) -> str:
 
 
 def _check(task: Any) -> int:
-    from offleash.eval.verify.health import bad_golds
+    from offleash.eval.verify.dry_call import check_task
+    from offleash.eval.verify.health import bad_golds, states_golds
 
+    if tried := check_task(task):
+        say(f"{task.name}: verify and correct_answers work on {tried} of {len(task.problems)} problems")
+    if not states_golds(task):
+        say(f"{task.name}: it has no gold_completion(problem), so no gold answer could be verified")
+        return 0
     faults = bad_golds(task)
     for problem_id, reason in faults:
         say(f"{problem_id}: {reason}")

@@ -93,7 +93,7 @@ class Tally:
     """False for the class "no answer"."""
     unknown_p: Ints
     """Samples that were judged although no answer is on record, as in an import of verdicts alone: what is made of
-    answers is then undefined (NaN)."""
+    answers is then undefined (NaN), and so it is of problems of such a pool that have no answer at all."""
     status_ps: Ints
     """[problems, statuses], in the order of STATUSES."""
     sum_pv: Floats
@@ -279,6 +279,11 @@ class _Sums:
 
     def finish(self, hits: Hits) -> Tally:
         table = self.classes.merged().sort_by("problem")
+        if self.unknown_p.any():  # of a verifier that names no answers, completions that were cut off name none either
+            answered = table.column("problem").to_numpy()[pc.is_valid(table.column("answer")).to_numpy()]
+            drawn_p = np.bincount(table.column("problem").to_numpy(), minlength=self.problems) > 0
+            nameless_p = drawn_p & (np.bincount(answered, minlength=self.problems) == 0)
+            self.unknown_p = np.maximum(self.unknown_p, nameless_p)
         return Tally(
             hits=hits,
             class_problem=table.column("problem").to_numpy(),

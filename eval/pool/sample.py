@@ -24,6 +24,8 @@ from offleash.eval.pool.spec import MAX_K, PoolSpec
 from offleash.eval.problem import Problem, Task
 from offleash.eval.sampling import Plan, Sampling, is_int
 from offleash.eval.tasks import load_task
+from offleash.eval.tasks.identity import add_code_version
+from offleash.eval.verify.dry_call import check_parts, check_task
 from offleash.eval.verify.health import Failures
 
 MAX_NEW_TOKENS = 4096
@@ -193,6 +195,9 @@ class Sampler:
         """Check everything, then open or create the pool of each task. All tasks get the same max_new_tokens."""
         settings = self.settings
         chosen = [(task, _chosen(task, settings), _folder(path)) for task, path in tasks]
+        for task, problems, _ in chosen:
+            check_task(task, problems)
+            add_code_version(task)
         prepared = [
             prepare_prompts(problems, self.source.tokenizer, settings.template, settings.template_args)
             for _, problems, _ in chosen
@@ -322,6 +327,7 @@ def _folder(path: str | Path) -> Path:
 
 def _chosen(task: Task, settings: SampleSettings) -> list[Problem]:
     """Those with the ids asked for, in the task's order, and of these the first `limit`."""
+    check_parts(task)
     problems = task.problems
     if wanted := set(settings.ids):
         if unknown := wanted - {problem.id for problem in problems}:

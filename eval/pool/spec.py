@@ -16,6 +16,9 @@ from offleash.eval.sampling import Plan, is_untruncated
 MAX_K = 10_000_000
 """Samples per problem: a pool keeps track of each in memory."""
 
+MULTI_TURN = "-multiturn"
+"""How the engine's name ends where the completions are transcripts: not all of their tokens are the model's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
@@ -112,6 +115,11 @@ class PoolSpec(Spec):
             return cls(**{**values, "plan": Plan.from_json(values["plan"])})
         except (AttributeError, TypeError, ValueError) as error:
             raise PoolError(f"the pool's spec cannot be read: {error}") from error
+
+    @property
+    def multi_turn(self) -> bool:
+        """True if its completions are transcripts (`offleash.eval.transcript`) with what tools returned."""
+        return self.engine.endswith(MULTI_TURN)
 
     @property
     def untruncated(self) -> bool:

@@ -117,6 +117,11 @@ class ScoringJob:
 
     @classmethod
     def prepare(cls, pool: Pool, source: ModelSource, settings: ScoreSettings) -> "ScoringJob":
+        if pool.spec.multi_turn:
+            raise PoolError(
+                f"{pool.path} holds transcripts of several turns, with what tools and environments wrote: their tokens "
+                "cannot be scored as the model's. The monitor stored scores of the model's own tokens beside them"
+            )
         if settings.k is not None and settings.k > pool.spec.k:
             raise PoolError(f"{pool.path} has a budget of {pool.spec.k} samples per problem, but k is {settings.k}")
         encoder = find_encoder(source, settings.end_token, pool.spec)

@@ -12,6 +12,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Task
 from offleash.eval.registry import build, find
 from offleash.eval.tasks.benchmarks import BENCHMARKS
+from offleash.eval.tasks.identity import add_code_version
 from offleash.eval.tasks.loading import Benchmark
 
 TASKS: dict[str, str | Benchmark] = {
@@ -27,7 +28,7 @@ def load_task(name: str, /, **kwargs: Any) -> Task:
     """Load the task of that name, or of a dotted path `my_module:MyTask`, with `kwargs` as its arguments.
 
     Loading a task of your own imports its module, which runs its code. Only a class with the methods `verify` and
-    `correct_answers` is called.
+    `correct_answers` is called. The fingerprint of its code is added to its `version`.
 
     `offleash tasks` lists the names and their arguments. Most benchmarks are downloaded from the hub, or read from
     `path=...`; `countdown`, `colouring`, `change` and the `gym/` tasks are generated.
@@ -44,6 +45,7 @@ def load_task(name: str, /, **kwargs: Any) -> Task:
     missing = [part for part in ("name", "version", "problems", "verify", "correct_answers") if not hasattr(task, part)]
     if missing:
         raise ConfigError(f"task {name!r} lacks {', '.join(missing)}; see offleash.eval.problem.Task")
+    add_code_version(task)
     return task
 
 

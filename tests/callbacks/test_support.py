@@ -270,7 +270,7 @@ def test_numbers_from_a_verifier_that_keeps_failing_stop_the_run(make_trainer, p
     class Failing(type(probe)):
         def verify(self, problems, completions, truncated=None):
             verdicts = super().verify(problems, completions, truncated)
-            return [Verdict(None, False, "error"), *verdicts[1:]]
+            return [Verdict(None, False, "error"), *verdicts[1:]] if len(verdicts) > 1 else verdicts
 
     trainer = make_trainer(max_steps=1)
     monitor_of(trainer, Failing(split="probe", n=40), batch_size=64)

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from trl.generation import vllm_client, vllm_generation
 
 from offleash.callbacks.policy import trl_seam
 from offleash.callbacks.policy.sampler import scoring_inputs
+from offleash.eval.errors import MonitorError
 from offleash.eval.sampling import Sampling
 from offleash.train.explorers.base import Explorer, ExplorerTrainer
 from offleash.train.preflight.vllm_cpu import prepare_vllm
@@ -160,6 +163,71 @@ def test_other_sampling_settings_hold_inside_the_block_only(make_trainer: Any) -
     with trl_seam.sampling_as(trainer, SAMPLING):
         assert drawn(trainer) == before
     assert drawn(trainer) == before
+
+
+# Rollouts of several turns
+
+
+def test_a_trainer_with_environments_has_every_name_that_is_relied_on(make_tool_trainer: Any, names_of: Any) -> None:
+    trainer = make_tool_trainer("environment_factory")
+    names = names_of(trl_seam.EnvironmentInternals) - names_of(trl_seam.TrainerInternals)
+    assert names
+    assert [name for name in names if not hasattr(trainer, name)] == []
+
+
+@pytest.mark.parametrize("kind", ["tools", "environment_factory", "rollout_func"])
+def test_rollouts_are_those_of_training_and_leave_nothing_behind(make_tool_trainer: Any, kind: str) -> None:
+    trainer = make_tool_trainer(kind)
+    rows = [dict(row) for row in trainer.train_dataset.select(range(4)) for _ in range(4)]  # as many as TRL remembers
+    trainer.model.eval()
+    before, tokens = dict(vars(trainer)), trainer.state.num_input_tokens_seen
+    logs = json.dumps([trainer._metrics, trainer._pending_metrics, trainer._pending_extra_logs])
+    torch.manual_seed(0)
+    found = trl_seam.roll_out(trainer, rows, 4, defaultdict(list), trainer.reward_funcs[0])
+    assert vars(trainer) == before
+    assert trainer.state.num_input_tokens_seen == tokens
+    assert json.dumps([trainer._metrics, trainer._pending_metrics, trainer._pending_extra_logs]) == logs
+
+    torch.manual_seed(0)
+    trained = trainer._generate_and_score_completions([dict(row) for row in rows])
+    mask, ids = trained["completion_mask"].bool(), trained["completion_ids"]
+    assert found.completion_ids == [row[kept].tolist() for row, kept in zip(ids, mask, strict=True)]
+    assert found.written == [row[kept].tolist() for row, kept in zip(trained["tool_mask"], mask, strict=True)]
+    assert found.completions == list(trainer._logs["completion"])
+    assert found.rewards == list(trainer._logs["rewards"][trainer.reward_func_names[0]])
+    assert 0 < sum(found.rewards) < 16
+
+
+def test_a_trainer_that_generates_by_itself_is_not_taken_for_trl(make_tool_trainer: Any) -> None:
+    trainer = make_tool_trainer("tools")
+    trainer._generate_and_score_completions = lambda inputs: {}
+    with pytest.raises(MonitorError, match="_generate"):
+        trl_seam.roll_out(trainer, [dict(row) for row in trainer.train_dataset], 1, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        (None, {}),
+        ("FSDP", {"is_fsdp_enabled": True}),
+        ("ZeRO-3", {"is_deepspeed_enabled": True}),
+        ("vllm_mode=server", {"use_vllm": True, "vllm_generation": SimpleNamespace(mode="server")}),
+        (
+            "vllm_tensor_parallel_size",
+            {"use_vllm": True, "vllm_generation": SimpleNamespace(mode="colocate", tensor_parallel_size=2)},
+        ),
+        (None, {"use_vllm": True, "vllm_generation": SimpleNamespace(mode="colocate", tensor_parallel_size=1)}),
+    ],
+)
+def test_settings_by_which_ranks_wait_at_every_turn_are_named(
+    stand_in_trainer: Any, name: str | None, settings: dict[str, Any]
+) -> None:
+    plain = {"is_fsdp_enabled": False, "is_deepspeed_enabled": False, "use_vllm": False}
+    for processes in (1, 2):
+        state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=3))
+        accelerator = SimpleNamespace(num_processes=processes, state=state)
+        trainer = stand_in_trainer(**{**plain, **settings, "accelerator": accelerator})
+        assert trl_seam.waits_at_every_turn(trainer) == (name if processes > 1 else None)
 
 
 # Scoring
