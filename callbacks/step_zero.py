@@ -18,19 +18,14 @@ are far below it on a few dozen problems. (A p-value of strength cannot be that 
 
 def check_step_0(metrics: Mapping[str, float], base: Hits, policy: Hits, base_pool: str, step_pool: str) -> None:
     """Raise MonitorError if the policy at step 0 does not solve what the base solves; `metrics` are those of step 0."""
-    rates = [float(hits.correct_p.sum() / hits.n_p.sum()) for hits in (base, policy)]
-    tests = {
-        f"pass@1 is {rates[0]:.3f} in the base pool and {rates[1]:.3f} now": shift_p(
-            base.correct_p, policy.correct_p, base.n_p, policy.n_p
-        ),
-        f"{metrics[tags.UNIT.shrunk.tag]:.0f} units are lost": metrics[tags.UNIT.p_shrunk.tag],
-        f"{metrics[tags.UNIT.expanded.tag]:.0f} units are gained": metrics[tags.UNIT.p_expanded.tag],
-    }
-    strange = {words: p for words, p in tests.items() if p < LEVEL}  # NaN is not
+    unit = tags.UNIT
+    shift = shift_p(base.correct_p, policy.correct_p, base.n_p, policy.n_p)
+    strange = [p for p in (shift, metrics[unit.p_shrunk.tag], metrics[unit.p_expanded.tag]) if p < LEVEL]  # NaN is not
     if strange:
-        words = min(strange, key=lambda words: strange[words])
+        before, now = (hits.correct_p.sum() / hits.n_p.sum() for hits in (base, policy))
         raise MonitorError(
-            f"step 0 is the base itself, but {words} (p = {strange[words]:.0e}): the verifier, the sampling or the "
-            f"weights are not those that {base_pool} was made with. Move that pool away to sample the base again, "
-            f"and remove {step_pool}"
+            f"step 0 is the base itself, but it differs from {base_pool} (pass@1 {before:.3f} there, {now:.3f} now, "
+            f"{metrics[unit.shrunk.tag]:.0f} units lost, {metrics[unit.expanded.tag]:.0f} gained, p = "
+            f"{min(strange):.0e}): the verifier, the sampling or the weights are not those of that pool. Move it away "
+            f"to sample the base again, and remove {step_pool}"
         )

@@ -158,6 +158,7 @@ def test_the_commands_of_the_readme_run(workplace):
 def test_the_example_of_the_readme_runs_on_a_trainer(make_trainer):
     (example,) = [block.text for block in blocks(ROOT / "README.md") if block.language == "python"]
     trainer = make_trainer()
+    trainer.reward_funcs = [lambda completions, **columns: [float("+" in text) for text in completions]]
     before = len(trainer.callback_handler.callbacks)
-    exec(example, {"trainer": trainer})
+    exec(example, {"trainer": trainer, "held_out": [{"prompt": "1,2,3,4=10:"}]})
     assert len(trainer.callback_handler.callbacks) == before + 1

@@ -108,13 +108,14 @@ class DatasetTask:
         self._dataset, rows = dataset, _rows(dataset, name)
         named = [column for column in (gold, ids, answers) if isinstance(column, str)]
         _check_columns(rows, named, name)
-        self._answers = {}
-        problem_ids = _ids(rows, ids, name)
+        prompts = [_prompt(row, number, name) for number, row in enumerate(rows)]
+        problem_ids = _ids(rows, prompts, ids, name)
         self.problems: Sequence[Problem] = [
-            Problem(problem_id, _prompt(row, number, name), "" if gold is None else str(row[gold]))
-            for number, (problem_id, row) in enumerate(zip(problem_ids, rows, strict=True))
+            Problem(problem_id, prompt, "" if gold is None else str(row[gold]))
+            for problem_id, prompt, row in zip(problem_ids, prompts, rows, strict=True)
         ]
         self._rows: dict[str, Row] = dict(zip(problem_ids, rows, strict=True))
+        self._answers: dict[str, tuple[str, ...]] = {}
         if answers is not None:
             self._answers = {i: _listed(row, answers, i, name) for i, row in self._rows.items()}
         self.version = self._version(version, rows, answers)
@@ -228,9 +229,12 @@ def _check_columns(rows: Sequence[Row], columns: Sequence[str], name: str) -> No
                 raise ConfigError(f"task {name!r}: row {number} has nothing in the column {column!r}; it has {has}")
 
 
-def _ids(rows: Sequence[Row], column: str | None, name: str) -> list[str]:
+def _ids(rows: Sequence[Row], prompts: Sequence[str | Messages], column: str | None, name: str) -> list[str]:
     chosen = column or next((known for known in IDS if all(row.get(known) is not None for row in rows)), None)
-    found = [_digest(_content(row)) if chosen is None else str(row[chosen]) for row in rows]
+    if chosen is None:
+        found = [_digest(prompt_key(prompt)) for prompt in prompts]
+    else:
+        found = [str(row[chosen]) for row in rows]
     first: dict[str, int] = {}
     for number, problem_id in enumerate(found):
         if problem_id in first:
@@ -241,11 +245,6 @@ def _ids(rows: Sequence[Row], column: str | None, name: str) -> list[str]:
             )
         first[problem_id] = number
     return found
-
-
-def _content(row: Row) -> str:
-    pictures = [data_url(picture) for picture in _pictures(row)]
-    return json.dumps([prompt_key(_plain(row["prompt"])), pictures])
 
 
 def _plain(prompt: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -344,15 +343,3 @@ def test_rounds_cover_every_draw_once_within_the_batch(problems, k, score_k, bat
     assert [r.number for r in rounds] == list(range(len(rounds)))
     scored = {(b.problem, i) for r in rounds if r.scored for b in r.blocks for i in range(b.start, b.start + b.size)}
     assert {(p, i) for p in range(problems) for i in range(min(k, score_k))} <= scored
-
-
-def test_the_library_works_in_six_lines_on_a_plain_trl_trainer(make_trainer, tmp_path):
-    trainer = make_trainer(max_steps=1)
-    # What README shows, word for word but for the sizes:
-    from offleash.callbacks import SupportCallback
-    from offleash.eval.tasks import load_task
-
-    probe = load_task("countdown", split="probe", n=4)
-    trainer.add_callback(SupportCallback(trainer, probe, k=4, every=1))
-    trainer.train()
-    assert Path(tmp_path / "run" / "support.json").exists()

@@ -434,3 +434,36 @@ def test_a_prompt_is_known_by_its_pictures_after_a_trip_through_a_dataset_and_a_
     assert [picture_key(prompt) for prompt in made] == [picture_key(first), picture_key(second)]
     assert picture_key(first) != picture_key(second)
     assert without_images(stored[0]) == [{"role": "user", "content": [{"type": "text", "text": "="}]}]
+
+
+def test_a_stock_trainer_is_measured_on_the_images_of_a_dataset(llava, tmp_path):
+    from trl import GRPOConfig, GRPOTrainer
+
+    from offleash import SupportCallback
+
+    def rows(first, count):
+        asked = [{"role": "user", "content": "="}]
+        pictures = [Image.new("RGB", (16, 16), (shade,) * 3) for shade in range(first, first + count)]
+        return [{"prompt": asked, "images": [picture], "first": "0123456789"} for picture in pictures]
+
+    def correct(prompts, completions, images, first, **columns):
+        assert all(part["type"] in ("image", "text") for prompt in prompts for part in prompt[0]["content"])
+        assert all(picture.size == (16, 16) for pictures in images for picture in pictures)
+        starts = [reply[0]["content"].strip()[:1] for reply in completions]
+        return [float(start != "" and start in right) for start, right in zip(starts, first, strict=True)]
+
+    trainer = GRPOTrainer(
+        model=str(llava),
+        reward_funcs=correct,
+        args=GRPOConfig(
+            output_dir=str(tmp_path / "run"),
+            **{"max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 4},
+            **{"report_to": "none", "use_cpu": True, "bf16": False, "disable_tqdm": True, "save_strategy": "no"},
+        ),
+        train_dataset=Dataset.from_list(rows(10, 8)),
+    )
+    monitor = SupportCallback(trainer, rows(100, 4), k=4, every=1)
+    trainer.add_callback(monitor)
+    trainer.train()
+    assert sorted(monitor.history) == [0, 1]
+    assert all(map(has_images, monitor.task.problems))
