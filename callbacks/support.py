@@ -305,8 +305,8 @@ class SupportCallback(TrainerCallback):
             if before != wanted:
                 first, now = (f"{name} (k = {k}, problems {probe[:8]})" for name, k, probe in (before, wanted))
                 raise ConfigError(
-                    f"{self.folder} was measured against the base pool {first}, and this resume asks for {now}: keep the "
-                    "model, the probe problems and their verifier, k, seed and sampling settings of the monitor "
+                    f"{self.folder} was measured against the base pool {first}, and this resume asks for {now}: keep "
+                    "the model, the probe problems and their verifier, k, seed and sampling settings of the monitor "
                     "unchanged, or start another run"
                 )
         return spec
