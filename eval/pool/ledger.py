@@ -112,7 +112,8 @@ class Ledger:
 
     def pass_at_1(self, end: int) -> float:
         """Mean over problems, unbiased: of those sampled so far, or of the stopped experiment capped at `end`."""
-        draws_p, correct_p = self.draws_p, self.correct_p
+        state_pk = self._state_pk[:, :end]  # a pool that grows has problems that were sampled further before
+        draws_p, correct_p = np.count_nonzero(state_pk != _UNSEEN, axis=1), np.count_nonzero(state_pk == 1, axis=1)
         if self.successes is not None:
             if np.any((correct_p < self.successes) & (draws_p < end)):
                 return float("nan")  # in the middle of a round it is unknown who stops

@@ -203,7 +203,11 @@ class Pool:
             raise PoolError(f"a pool has no column {', '.join(strange)}; it has {', '.join(SCHEMA.names)}")
         wanted_p = None if problem_ids is None else self._marked(problem_ids)
         seen = Seen(len(self.problem_ids), self._budget(limit))
-        return self.parts.scan(self.draws, seen, columns, wanted_p)
+        return self._scanned(seen, columns, wanted_p)
+
+    def _scanned(self, seen: Seen, columns: Sequence[str], wanted_p: np.ndarray | None) -> Iterator[Chunk]:
+        yield from self.parts.scan(self.draws, seen, columns, wanted_p)
+        self._check_unchanged()  # last: otherwise the parts might go after the check, and be missed in silence
 
     def read(
         self,
@@ -283,10 +287,10 @@ class Pool:
     def _check_unchanged(self) -> None:
         """Raises PoolError if the pool was made anew or judged again since it was opened."""
         if (self.path / NAME).exists():
-            found = Manifest.read(self.path)
-            if self.parts.stamps[0] not in found.stamps or self.manifest.generation != found.generation:
+            found, mine = Manifest.read(self.path), self.manifest.generation
+            if found.generation > mine or (found.generation == mine and self.parts.stamps[0] not in found.stamps):
                 raise PoolError(
-                    f"{self.path} was replaced or judged again while it was sampled: run the same command again"
+                    f"{self.path} was replaced or judged again since it was opened: run the same command again"
                 )
 
     def _budget(self, limit: int | None) -> int:
@@ -301,7 +305,9 @@ class Pool:
         return np.array([name in wanted for name in self.problem_ids], dtype=bool)
 
     def _seen(self, k: int | None) -> Seen:
-        return self.parts.seen(self.draws, self._budget(k))
+        seen = self.parts.seen(self.draws, self._budget(k))
+        self._check_unchanged()
+        return seen
 
 
 class _Others:

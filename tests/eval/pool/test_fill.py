@@ -310,7 +310,7 @@ class Dealt(CoinEngine):
     """A store of eight completions for each problem, dealt out from another place each time."""
 
     def completions(self, request: Request, seed: int) -> list[Completion]:
-        place = int(np.random.default_rng(seed).integers(8))
+        place = 3 * (request.start // 8)
         return [Completion(f"no{(place + i) % 8}", 2, None, "stop") for i in range(request.n)]
 
 

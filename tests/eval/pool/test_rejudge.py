@@ -116,8 +116,9 @@ def test_only_one_generation_of_files_is_left(tmp_path: Path) -> None:
         assert names[:2] == ["pool.json", f"problems.{generation}.parquet"]
         assert [name.split("-")[0] for name in names[2:]] == [f"samples.{generation}"] * 4
     row = {"problem_id": ["p0"], "index": [0], "answer": ["x"], "correct": [False], "status": ["ok"]}
-    with pytest.raises(PoolError, match="replaced or judged again"):
-        pool.append(row)
+    for use in (lambda: pool.append(row), pool.hits, pool.missing, pool.read):
+        with pytest.raises(PoolError, match="replaced or judged again"):
+            use()
 
 
 def test_listed_answers_are_those_of_the_new_verifier(tmp_path: Path) -> None:

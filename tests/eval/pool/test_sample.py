@@ -94,7 +94,7 @@ def test_arguments_for_a_task_that_is_built_are_refused(tmp_path: Path) -> None:
 
 def test_without_a_length_the_models_context_decides(tmp_path: Path) -> None:
     pool = sample(tmp_path / "pool", sampling=None, k=1, limit=1, successes=1)
-    assert pool.spec.max_new_tokens == 128 - 12  # the context less the prompt
+    assert pool.spec.max_new_tokens == 128 - 15  # the context less the longest prompt of the task, sampled or not
     assert pool.spec.plan.successes == 1
     assert len(pool.problem_ids) == 1
 
@@ -126,7 +126,8 @@ DRAWN = [name for name in NAMES if name != "logprob"]  # whose last digits depen
 
 def test_a_pool_grown_on_the_real_engine_has_the_samples_of_one_drawn_at_once(tmp_path: Path) -> None:
     sample(tmp_path / "grown", k=3, limit=2, engine_args={"batch_size": 4})
-    sample(tmp_path / "grown", k=5, ids=["countdown/probe/2"], engine_args={"batch_size": 7})
+    third = load_task("countdown", split="probe", n=3).problems[2].id
+    sample(tmp_path / "grown", k=5, ids=[third], engine_args={"batch_size": 7})
     less = sample(tmp_path / "grown", k=2)
     assert less.hits().n_p.tolist() == [2, 2, 2]
     grown = sample(tmp_path / "grown", k=9)
@@ -159,7 +160,9 @@ def test_a_shard_that_does_not_exist_is_refused(tmp_path: Path, shard: str) -> N
 class Stricter(Countdown):
     """Countdown, whose verifier was edited: nothing with a plus sign is correct any more."""
 
-    version = "stricter"
+    def __init__(self) -> None:
+        super().__init__(split="probe", n=3)
+        self.version = "stricter"
 
     def verify(self, problems: Any, completions: Any, truncated: Any = None) -> list[Verdict]:
         verdicts = super().verify(problems, completions, truncated)
@@ -170,15 +173,15 @@ def test_a_changed_verifier_judges_again_what_is_stored_and_draws_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = sample(tmp_path / "pool", k=16)
-    drawn, edited = first.read(["completion", "tokens", "logprob"]).to_pylist(), Stricter(split="probe", n=3)
-    assert first.hits().correct_p.sum() > 0
+    correct = int(first.hits().correct_p.sum())
+    drawn, edited = first.read(["completion", "tokens", "logprob"]).to_pylist(), Stricter()
     again = sample(tmp_path / "pool", k=16, task=edited, task_args=None)
     said = capsys.readouterr().out
     assert said.count("the verifier changed; judged 48 stored completions again") == 1
     assert again.read(["completion", "tokens", "logprob"]).to_pylist() == drawn
     fresh = sample(tmp_path / "fresh", k=16, task=edited, task_args=None)
     assert again.hits().checksum() == fresh.hits().checksum()
-    assert again.hits().correct_p.sum() < first.hits().correct_p.sum()
+    assert 0 < again.hits().correct_p.sum() < correct
 
 
 # What does not block
