@@ -29,7 +29,7 @@ from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Task
-from offleash.eval.sampling import Sampling, block_seed
+from offleash.eval.sampling import Sampling, sample_seed
 from offleash.eval.tasks import load_task
 
 
@@ -64,7 +64,7 @@ class Bench:
     def requests(self, seed: int) -> list[Request]:
         pool = self.pool(seed)
         return [
-            Request(p, self.prepared.prompts[p], start, size, block_seed(seed, pool.problem_ids[p], start))
+            Request(p, self.prepared.prompts[p], start, size, sample_seed(seed, pool.problem_ids[p], start))
             for p, start, size in Ledger(pool).blocks(self.k, self.engine.block)
         ]
 

@@ -57,7 +57,7 @@ def leash_curve(metrics: Mapping[str, float], k: int) -> dict[int, float]:
 def count_whole(pool: Pool) -> Tally:
     """What a comparison counts, read once. A pool that misses samples is an error: its support would be smaller."""
     counted = pool.tally()
-    budget = pool.spec.k * len(counted.hits.n_p)
+    budget = int(pool.budget_p.sum())
     if absent := budget - int(counted.hits.n_p.sum()):
         raise PoolError(
             f"{pool.path} is incomplete: {absent:,} of its {budget:,} samples are missing. "

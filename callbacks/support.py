@@ -30,7 +30,6 @@ from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.judge import dataset_rows
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
-from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import rollout_features
 from offleash.callbacks.probe import probe_task
@@ -157,7 +156,8 @@ class SupportCallback(TrainerCallback):
             task,
             k=k,
             sampling=self.sampling,
-            rounds=plan_rounds(len(task.problems), k, score_k, batch_size * trainer.accelerator.num_processes),
+            score_k=score_k,
+            batch=batch_size * trainer.accelerator.num_processes,
             # Scores are at the training temperature: over other samples the mean log-ratio is not a KL.
             kl_to_base=kl_to_base and self.sampling.untruncated and self.sampling.temperature == trainer.temperature,
         )
@@ -327,12 +327,14 @@ class SupportCallback(TrainerCallback):
         """The spec of the base's pool; a resumed run must keep the one it started with."""
         spec = self.policy_pool.base_spec(seed)
         if record := self._recorded():
-            before = Path(record["base_pool"]).name
-            if before != (wanted := self.policy_pool.base_name(spec)):
+            before = (Path(record["base_pool"]).name, record["k"], record.get("probe", spec.problems))
+            wanted = (self.policy_pool.base_name(spec, self.base_pools), spec.k, spec.problems)
+            if before != wanted:
+                first, now = (f"{name} (k = {k}, problems {probe[:8]})" for name, k, probe in (before, wanted))
                 raise ConfigError(
-                    f"{self.folder} was measured against the base pool {before}, and this resume asks for "
-                    f"{wanted}: keep the model, the probe problems, k, seed and sampling settings of "
-                    "the monitor unchanged, or start another run"
+                    f"{self.folder} was measured against the base pool {first}, and this resume asks for {now}: keep "
+                    "the model, the probe problems and their verifier, k, seed and sampling settings of the monitor "
+                    "unchanged, or start another run"
                 )
         return spec
 
@@ -367,6 +369,7 @@ class SupportCallback(TrainerCallback):
             "token_entropy": self.entropy_tag,
             "base_pool": str(self.base_pool.path) if self.base_pool else None,
             "base_hits": self.base_hits.checksum() if self.base_hits else None,
+            "probe": self.base_pool.spec.problems if self.base_pool else None,
             "base": self.base_metrics,
             "steps": self.history,
         }

@@ -10,7 +10,9 @@ from offleash.eval.registry import lazy
 if TYPE_CHECKING:
     from offleash.eval.comparison.compare import compare as compare
     from offleash.eval.errors import OffleashError as OffleashError
+    from offleash.eval.pool.merge import merge_pools as merge_pools
     from offleash.eval.pool.pool import Pool as Pool
+    from offleash.eval.pool.rejudge import rejudge_pool as rejudge_pool
     from offleash.eval.pool.sample import sample_pool as sample_pool
     from offleash.eval.problem import Problem as Problem
     from offleash.eval.problem import Task as Task
@@ -42,8 +44,10 @@ _HOMES = {
     "for_trl": "tasks.trl_spec",
     "leash_line": "stats.leash.tilt",
     "load_task": "tasks",
+    "merge_pools": "pool.merge",
     "noise_test": "stats.noise",
     "pass_at_k": "stats.passk",
+    "rejudge_pool": "pool.rejudge",
     "sample_pool": "pool.sample",
     "score_pool": "scoring.pool_scores",
     "task_from_dataset": "tasks.dataset_task",

@@ -19,7 +19,8 @@ import psutil
 from offleash.eval.errors import PoolError
 
 _MINUTE, _DAY = 60.0, 86_400.0
-_TEMP = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
+TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
+"""The names of files that are being written."""
 
 
 @contextlib.contextmanager
@@ -63,7 +64,7 @@ def remove_leftovers(folder: Path) -> None:
     can share a name, so a process number alone proves nothing), or nobody has written for a day.
     """
     for path in folder.glob(".*.tmp"):
-        writer = _TEMP.fullmatch(path.name)
+        writer = TEMPORARY.fullmatch(path.name)
         if writer is None:
             continue
         with contextlib.suppress(OSError):

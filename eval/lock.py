@@ -18,16 +18,20 @@ def hold(folder: Path, message: str) -> int:
     Returns the open file descriptor. The lock is released when the last process that inherited it ends. (filelock
     keeps its descriptor private, and a sweep passes this one on to its runs.)
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise ConfigError(f"cannot write in {folder}: {error.strerror}") from error
+    lock = try_hold(folder)
+    if lock is None:
+        raise ConfigError(message)
+    return lock
+
+
+def try_hold(folder: Path) -> int | None:
+    """As `hold`; None if another process holds the lock."""
+    lock = _opened(folder, LOCK)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except BlockingIOError:
         os.close(lock)
-        raise ConfigError(message) from error
+        return None
     except OSError as error:  # some network file systems have no locks
         say(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it")
     return lock
@@ -41,3 +45,25 @@ def held(folder: Path, message: str) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+@contextmanager
+def awaited(folder: Path, name: str) -> Iterator[None]:
+    """Hold the lock called `name`, for something short: a process that finds it taken waits."""
+    lock = _opened(folder, name)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            say(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it")
+        yield
+    finally:
+        os.close(lock)
+
+
+def _opened(folder: Path, name: str) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.open(folder / name, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise ConfigError(f"cannot write in {folder}: {error.strerror}") from error

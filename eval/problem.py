@@ -100,8 +100,8 @@ class Task(Protocol):
 class RewardedTask(Protocol):
     """A task that a reward function judges: what it has beyond `Task`.
 
-    Of a rollout of several turns the reward may depend on more than a text, on an environment say: it is taken while the
-    rollout is at hand, and cannot be taken again from a stored completion.
+    Of a rollout of several turns the reward may depend on more than a text, on an environment say: it is taken while
+    the rollout is at hand, and cannot be taken again from a stored completion.
     """
 
     correct: Callable[..., Any]

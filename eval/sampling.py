@@ -99,14 +99,17 @@ class Plan:
         return {"kind": kind, **{name: value for name, value in known.items() if value is not None}}
 
 
-def block_seed(seed: int | str, problem_id: str, start: int) -> int:
-    """The seed of the draws of one problem from index `start` on. 52 bits: what every engine, and JSON, can hold."""
-    return _digest(seed, problem_id, start, size=8) >> 12
+def sample_seed(seed: int | str, problem_id: str, index: int) -> int:
+    """The seed of one sample; that of the next index is the next number, so that one request can hold many.
+
+    Below 2**53, for any index that a pool can have: what every engine, and JSON, can hold.
+    """
+    return (_digest(seed, problem_id, 0, size=8) >> 12) + index
 
 
-def round_seed(seed: int, number: int) -> int:
-    """The seed of one round of draws through a trainer. 31 bits: what `set_seed` takes, with a rank added."""
-    return derive_seed(seed, number) % 2**31
+def round_seed(seed: int, content: object) -> int:
+    """The seed of a round of draws through a trainer, by what it holds. 31 bits: for `set_seed`, with a rank added."""
+    return derive_seed(seed, content) % 2**31
 
 
 def derive_seed(*parts: object) -> int:

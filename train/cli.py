@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("offleash.train.commands.doctor", "check the installation: versions, conflicts, and how to fix them"),
     "import": ("offleash.eval.commands.import_samples", "make a pool from samples drawn by another tool"),
     "export": ("offleash.eval.commands.export_samples", "write a pool as a Hugging Face dataset, JSONL or parquet"),
+    "merge": ("offleash.eval.commands.merge", "merge pools of one model and setting, as several machines drew them"),
+    "rejudge": ("offleash.eval.commands.rejudge", "judge the stored completions of a pool again: the verifier changed"),
 }
 """Name -> (module with `main(argv) -> int`, one line for `offleash --help`)."""
 

@@ -1,10 +1,15 @@
 """Filling a pool through the trainer: open it, sample the rounds that are missing, verify and append them.
 
 The monitor's pools on probe problems and the explorers' base pools on training problems are filled the same way. A base
-pool is identified by its fingerprint, so that later runs, other variants and other seeds reuse it.
+pool is identified by its fingerprint, so that later runs, other variants and other seeds reuse it. Runs with another k
+or other problems make it grow, and each is shown exactly the problems and the samples that it asked for. After a change
+of the verifier the samples of the former pool are judged again, into a pool of their own.
 """
 
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,7 +19,7 @@ from tqdm.auto import tqdm
 from offleash.callbacks.policy.judge import dataset_rows, judge_rollouts, reward_of
 from offleash.callbacks.policy.multi_turn import MultiTurn, check_multi_turn
 from offleash.callbacks.policy.ranks import Ranks
-from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler
+from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler, plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import model_id, rollout_features
 from offleash.eval.console import say, visible
@@ -22,7 +27,10 @@ from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import commit_hash
 from offleash.eval.errors import MonitorError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
+from offleash.eval.lock import try_hold
+from offleash.eval.pool.manifest import NAME
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rejudge import adopt
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import MULTI_TURN, PoolSpec
 from offleash.eval.problem import Task
@@ -51,7 +59,8 @@ def as_trained(
 
 
 class PolicyPool:
-    """Draws `k` samples of each of the task's problems, in the given rounds, from the policy or from the base.
+    """Draws `k` samples of each of the task's problems from the policy or from the base, in rounds of at most `batch`
+    sequences over all ranks; the first `score_k` of each problem are scored.
 
     `fill` and `fill_base` are collective: call them on every rank.
     """
@@ -63,10 +72,12 @@ class PolicyPool:
         *,
         k: int,
         sampling: Sampling,
-        rounds: Sequence[Round],
+        score_k: int,
+        batch: int,
         kl_to_base: bool,
     ) -> None:
-        self.trainer, self.task, self.k, self.sampling, self.rounds = trainer, task, k, sampling, rounds
+        self.trainer, self.task, self.k, self.sampling = trainer, task, k, sampling
+        self.score_k, self.batch = score_k, batch
         turns = None
         if rollout_features(trainer):
             check_multi_turn(trainer, task.problems, sampling, as_trained(trainer))
@@ -82,12 +93,20 @@ class PolicyPool:
         return pool
 
     def fill_base(self, folder: Path, spec: PoolSpec | None, seed: int, *, step: int) -> Pool | None:
-        """The base's pool, reused or sampled: from the policy at step 0, from the frozen base later."""
-        pool = self.ranks.on_main(lambda: self._open(folder / self.base_name(spec), spec))
-        rounds = self._missing(pool)
-        if pool is not None:
-            say(f"offleash: base pool {pool.path}: {'sampling' if rounds else 'complete, reused'}")
-        self._draw(pool, rounds, seed, "base", from_base=step > 0)
+        """The base's pool, reused or sampled: from the policy at step 0, from the frozen base later.
+
+        While another run samples it, this one waits.
+        """
+        pool = self.ranks.on_main(lambda: self._open(folder / self.base_name(spec, folder), spec))
+        if self._missing(pool):
+            with self._alone(pool):
+                self.ranks.on_main(lambda: self._adopt(pool, folder))
+                rounds = self._missing(pool)
+                if pool is not None and rounds:
+                    say(f"offleash: base pool {pool.path}: sampling")
+                self._draw(pool, rounds, seed, "base", from_base=step > 0)
+        elif pool is not None:
+            say(f"offleash: base pool {pool.path}: complete, reused")
         return pool
 
     def spec(self, seed: int, model: str, revision: str, weights: str) -> PoolSpec:
@@ -116,10 +135,11 @@ class PolicyPool:
         """The spec of the base's pool."""
         return self.spec(seed, **self._source())
 
-    def base_name(self, spec: PoolSpec | None) -> str:
-        """The folder of a base pool, by its fingerprint."""
+    def base_name(self, spec: PoolSpec | None, folder: Path) -> str:
+        """The name of a base pool, by its fingerprint; that of an earlier version of Offleash, if there is one."""
         assert spec is not None
-        return f"{self.task.name}-{spec.fingerprint()[:16]}"
+        former = f"{self.task.name}-{spec.former_fingerprint()[:16]}"
+        return former if (folder / former / NAME).exists() else f"{self.task.name}-{spec.fingerprint()[:16]}"
 
     def _source(self) -> dict[str, str]:
         """Where the policy was loaded from, which is the base."""
@@ -139,15 +159,41 @@ class PolicyPool:
         answers = [self.task.correct_answers(problem) for problem in self.task.problems]
         return Pool.open_or_create(path, spec, self.task.problems, answers)
 
+    @contextmanager
+    def _alone(self, pool: Pool | None) -> Iterator[None]:
+        """No other run samples the pool while the body runs. Collective: the ranks wait together, second by second."""
+        lock, told = self.ranks.on_main(lambda: _try_hold(pool)), False
+        while not self.ranks.share(lock is not None):
+            if pool is not None and not told:
+                say(f"offleash: base pool {pool.path}: another run is sampling it; waiting")
+            told = True
+            time.sleep(1.0)
+            lock = self.ranks.on_main(lambda: _try_hold(pool))
+        try:
+            yield
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def _adopt(self, pool: Pool | None, folder: Path) -> None:
+        """Take what the pool lacks from others in the folder, judged again if the verifier changed."""
+        assert pool is not None
+        for other, changes in adopt(pool.again(), self.task, folder, self.failures):
+            version, former = pool.spec.task_version, other.spec.task_version
+            what = (
+                f"of {other.path.name} reused"
+                if version == former
+                else f"of {other.path.name} judged again, because the verifier changed ({former} -> {version}): "
+                f"{changes.to_wrong:,} correct -> wrong, {changes.to_correct:,} wrong -> correct"
+            )
+            say(f"offleash: base pool {pool.path}: {changes.samples:,} samples {what}")
+
     def _missing(self, pool: Pool | None) -> list[Round]:
         return self.ranks.from_main(lambda: self._missing_rounds(pool))
 
     def _missing_rounds(self, pool: Pool | None) -> list[Round]:
         assert pool is not None
-        missing = [set(indices.tolist()) for indices in pool.missing(self.k)]
-        return [
-            r for r in self.rounds if any(missing[b.problem] & set(range(b.start, b.start + b.size)) for b in r.blocks)
-        ]
+        return plan_rounds(len(pool.problem_ids), self.k, self.score_k, self.batch, pool.missing(self.k))
 
     def _draw(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
         drawn = self.sampler.draw(rounds, seed, from_base=from_base)
@@ -175,7 +221,13 @@ class PolicyPool:
                 base_logprob=draw.base_logprob,
                 entropy=draw.entropy,
                 completion=draw.completion,
+                truncated=draw.truncated,
             )
             for problem, draw, verdict in zip(problems, draws, verdicts, strict=True)
         ]
         pool.append(samples)
+
+
+def _try_hold(pool: Pool | None) -> int | None:
+    assert pool is not None
+    return try_hold(pool.path)

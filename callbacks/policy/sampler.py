@@ -4,8 +4,10 @@ The same code serves transformers, colocated and served vLLM, one process or man
 same calls with the same number of prompts, padding is dropped, results are gathered. Training is not affected: random
 state, sampling settings and train mode are restored.
 
-Samples are drawn in rounds. A round holds a block of sample indices for many problems and has its own seed, so a round
-that was lost can be drawn again, alone, and gives the same samples.
+Samples are drawn in rounds. A round holds a block of sample indices for many problems and has its own seed, made of
+what it holds: a round that was lost can be drawn again, alone, and gives the same samples. The trainer draws a whole
+round with one seed, so a pool that grows gets new, independent samples; they are those of a pool drawn at once if the
+rounds are the same, as when k was a multiple of the block size and the last round was full.
 """
 
 import random
@@ -35,7 +37,7 @@ from offleash.callbacks.policy.trl_seam import (
     without_gradient_checkpointing,
 )
 from offleash.eval.images import has_images, with_pictures
-from offleash.eval.pool.ledger import Block
+from offleash.eval.pool.ledger import Block, runs
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Sampling, round_seed
 
@@ -44,7 +46,8 @@ PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
 
 
 class Round(NamedTuple):
-    number: int
+    """Blocks of one size that are drawn at once."""
+
     blocks: tuple[Block, ...]
     scored: bool
 
@@ -77,20 +80,30 @@ class Drawn(NamedTuple):
     written: list[int]
 
 
-def plan_rounds(problems: int, k: int, score_k: int, batch: int) -> list[Round]:
-    """Split k draws of each problem into rounds of at most `batch` sequences over all ranks.
+def plan_rounds(
+    problems: int, k: int, score_k: int, batch: int, missing: Sequence[np.ndarray] | None = None
+) -> list[Round]:
+    """Split what is missing of k draws of each problem (default: all) into rounds of at most `batch` sequences over all
+    ranks.
 
-    The block size divides k and is at most score_k; scored and unscored draws are in separate rounds.
+    Blocks are of min(score_k, batch) draws (of `batch` if none is scored), whatever k is, and cut at multiples of that,
+    so that a pool which grows gets the blocks it would have had. Scored and unscored draws are in separate rounds, and
+    so are blocks of different sizes.
     """
-    limit = min(k, score_k, batch)
-    size = max(d for d in range(1, limit + 1) if k % d == 0)
-    blocks = [Block(p, start, size) for start in range(0, k, size) for p in range(problems)]
-    per_round = max(batch // size, 1)
+    size = min(score_k or batch, batch)
+    lacking_pk = np.ones((problems, k), dtype=bool)
+    if missing is not None:
+        lacking_pk[:] = False
+        for problem, indices in enumerate(missing):
+            lacking_pk[problem, indices] = True
+    blocks = [block for p, lacking_k in enumerate(lacking_pk) for block in runs(p, lacking_k, size)]
+    groups: dict[tuple[bool, int], list[Block]] = {}
+    for block in sorted(blocks, key=lambda block: (block.start, block.problem)):
+        groups.setdefault((block.start < score_k, block.size), []).append(block)
     rounds: list[Round] = []
-    for scored in (True, False):
-        share = [block for block in blocks if (block.start < score_k) == scored]
-        chunks = [tuple(share[i : i + per_round]) for i in range(0, len(share), per_round)]
-        rounds += [Round(len(rounds) + n, chunk, scored) for n, chunk in enumerate(chunks)]
+    for (scored, each), share in groups.items():
+        per_round = max(batch // each, 1)
+        rounds += [Round(tuple(share[i : i + per_round]), scored) for i in range(0, len(share), per_round)]
     return rounds
 
 
@@ -113,6 +126,7 @@ class TrainerSampler:
         self.base = frozen_base(trainer)
         self.ranks = Ranks(trainer.accelerator)
         self.kl_to_base = kl_to_base
+        self.problem_ids = [problem.id for problem in problems]
         self.prompts = [problem.prompt for problem in problems]
         self.with_images = any(map(has_images, problems))
         self.multi_turn = multi_turn
@@ -137,7 +151,8 @@ class TrainerSampler:
         for round_ in rounds:
             # Isolated round by round: between rounds the caller runs with its own random state.
             with isolated_rng(), sampling_as(trainer, self.sampling):
-                set_seed(round_seed(seed, round_.number) + trainer.accelerator.process_index)
+                content = [(self.problem_ids[block.problem], block.start, block.size) for block in round_.blocks]
+                set_seed(round_seed(seed, content) + trainer.accelerator.process_index)
                 trainer.model.eval()
                 try:
                     drawn = partial(self._generate, round_, from_base)

@@ -9,7 +9,8 @@ SUCCESSES = 5
 
 DESCRIPTION = """Sample k completions of every problem of a task from a model, verify them, and store them as a pool:
 a folder that `offleash compare` reads. The same command resumes an incomplete pool and samples exactly
-what is missing; a pool that was sampled with other settings is refused, naming the setting."""
+what is missing; with a larger --k or more problems the pool grows. If only the verifier changed, what is
+stored is judged again. A pool that was sampled with other settings is refused, naming the setting."""
 
 EXAMPLES = """examples:
   The embedded model, nothing to download (a minute on two cores):
@@ -37,6 +38,10 @@ EXAMPLES = """examples:
 
   The same on a Ray cluster, an engine on every GPU; workers may die and come back:
     offleash sample ... --engine vllm --ray auto
+
+  On four machines, each its share of the problems, and then one pool (this is the second of them):
+    offleash sample ... --shard 2/4 --pool pools/part-2
+    offleash merge pools/all pools/part-1 pools/part-2 pools/part-3 pools/part-4
 
   Several tasks, one pool each in a subfolder:
     offleash sample --model lab --task countdown my_module:MyTask --pool pools/base --k 64
@@ -80,7 +85,7 @@ def _what(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--successes", type=int, help=f"correct completions at which --plan until stops (default {SUCCESSES})"
     )
-    add_flags(group, SampleSettings, "limit", "ids", "seed")
+    add_flags(group, SampleSettings, "limit", "ids", "shard", "seed")
 
 
 def _how(group: "argparse._ArgumentGroup") -> None:

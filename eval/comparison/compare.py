@@ -24,6 +24,7 @@ from offleash.eval.comparison.sides import (
     find_base,
     find_policies,
     match_by_task,
+    shared_problems,
     side_info,
 )
 from offleash.eval.errors import ConfigError
@@ -88,13 +89,14 @@ def compare(
     warnings: dict[str, None] = {}
     for _, pairs, alone in matched:  # all checks come before any long read
         warnings |= dict.fromkeys([*alone, *(text for pools in pairs for text in check_comparable(*pools, force))])
-    readers = {one.spec.task: Reader(one, note) for _, pairs, _ in matched for one, _ in pairs}
+    matched = [(side, [shared_problems(*pools) for pools in pairs], alone) for side, pairs, alone in matched]
+    readers = {(one.spec.task, one.spec.problems): Reader(one, note) for _, pairs, _ in matched for one, _ in pairs}
     notes: dict[str, None] = {}
     results = []
     for side, pairs, _ in matched:
         note(f"comparing {side.label} with {base_side.label}")
         own = [Reader(other, note) for _, other in pairs]
-        of_base = [readers[one.spec.task] for one, _ in pairs]
+        of_base = [readers[one.spec.task, one.spec.problems] for one, _ in pairs]
         tasks = [align(one, other, k) for one, other in zip(of_base, own, strict=True)]
         notes |= dict.fromkeys(text for task in tasks for text in task.notes)
         warnings |= dict.fromkeys(text for reader in of_base for text in _shortcomings(reader, base_side.label))
@@ -102,7 +104,8 @@ def compare(
         result, more = _result(side_info(side, _draws(own)), tasks, settings)
         warnings |= dict.fromkeys(more)
         results.append(result)
-    info = side_info(base_side, _draws(readers.values()))
+    widest = {task: max((r for (name, _), r in readers.items() if name == task), key=_size) for task, _ in readers}
+    info = side_info(base_side, _draws(widest.values()))
     return Comparison(info, tuple(results), confidence, tuple(warnings), tuple(notes))
 
 
@@ -150,14 +153,14 @@ def _domains(
 def _shortcomings(reader: Reader, label: str) -> list[str]:
     """What is missing from a pool, and which of its samples have no verdict."""
     pool, n_p = reader.pool, reader.all.hits.n_p
-    drawn, budget = int(n_p.sum()), len(n_p) * pool.spec.k
+    drawn, budget = int(n_p.sum()), int(pool.budget_p.sum())
     where, warnings = f"{label}, {pool.spec.task}", []
     if reader.successes is not None:
-        unfinished = int(np.sum(reader.ledger.reach_p(reader.successes) < pool.spec.k))
+        unfinished = int(np.sum(reader.ledger.reach_p(reader.successes) < pool.budget_p))
         if unfinished:
             warnings.append(f"{where}: INCOMPLETE, {unfinished:,} of {len(n_p):,} problems are unfinished")
     elif drawn < budget:
-        short = int(np.sum(n_p < pool.spec.k))
+        short = int(np.sum(n_p < pool.budget_p))
         warnings.append(
             f"{where}: INCOMPLETE, {budget - drawn:,} of {budget:,} draws "
             f"({(budget - drawn) / budget:.1%}) are missing, in {short:,} of {len(n_p):,} problems"
@@ -180,6 +183,10 @@ def _shortcomings(reader: Reader, label: str) -> list[str]:
             "they count as misses, which may be wrong"
         )
     return warnings
+
+
+def _size(reader: Reader) -> int:
+    return len(reader.pool.problem_ids)
 
 
 def _draws(readers: Iterable[Reader]) -> int:

@@ -12,13 +12,13 @@ from typing import Any
 
 from offleash.eval.comparison.result import SideInfo
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.fingerprint import canonical_json
+from offleash.eval.fingerprint import canonical_json, problems_fingerprint
 from offleash.eval.pool.pool import Pool
 
 PoolSource = str | Path | Pool
 """A pool, the folder of one, or a folder that holds pools."""
 
-_MUST_AGREE = ("task", "task_version", "problems")
+_MUST_AGREE = ("task", "task_version")
 _MAY_BE_FORCED = (
     "template",
     "temperature",
@@ -129,8 +129,7 @@ def check_comparable(base: Pool, policy: Pool, force: bool = False) -> list[str]
     `force` lets template and sampling differ, with a warning; never the task, its version or its problems.
     """
     fatal, forced = _differences(base, policy, _MUST_AGREE), _differences(base, policy, _MAY_BE_FORCED)
-    if base.answers != policy.answers:
-        fatal.append("correct answers listed: they differ")
+    fatal += _other_problems(base, policy)
     if fatal or (forced and not force):
         hint = "" if fatal else "; --force compares them anyway"
         raise PoolError(
@@ -138,6 +137,7 @@ def check_comparable(base: Pool, policy: Pool, force: bool = False) -> list[str]
             f"Only weights, seed and budget may differ{hint}"
         )
     warnings = [f"FORCED although {difference} ({policy.path.name})" for difference in forced]
+    warnings += _left_out(base, policy)
     warnings += [f"{difference} ({policy.path.name})" for difference in _differences(base, policy, _NOTED)]
     warnings += [
         f"{pool.path.name} does not say {' and '.join(gaps)}: whether base and policy agree is not checked"
@@ -149,6 +149,40 @@ def check_comparable(base: Pool, policy: Pool, force: bool = False) -> list[str]
     elif base.spec.fingerprint() == policy.spec.fingerprint():
         warnings.append(f"{policy.path.name} has the base's weights, sampling and seed: its samples may be the same")
     return warnings
+
+
+def shared_problems(base: Pool, policy: Pool) -> tuple[Pool, Pool]:
+    """The two with nothing but the problems that both have, in the order of the base."""
+    ids = set(policy.problem_ids)
+    both = [name for name in base.problem_ids if name in ids]
+    return base.only(both), policy.only(both)
+
+
+def _other_problems(base: Pool, policy: Pool) -> list[str]:
+    """Why the problems of two pools cannot be compared."""
+    of_base = dict(zip(base.problem_ids, zip(base.problems, base.answers, strict=True), strict=True))
+    shared = False
+    for problem, answers in zip(policy.problems, policy.answers, strict=True):
+        if problem.id in of_base:
+            shared = True
+            other, listed = of_base[problem.id]
+            if problems_fingerprint([other]) != problems_fingerprint([problem]):
+                return [f"problems: {problem.id!r} has another prompt or gold"]
+            if listed != answers:
+                return [f"correct answers listed: they differ for {problem.id!r}"]
+    return [] if shared else ["problems: the two have none in common"]
+
+
+def _left_out(base: Pool, policy: Pool) -> list[str]:
+    counts = {
+        "base": (len(set(base.problem_ids) - set(policy.problem_ids)), len(base.problem_ids), base),
+        "policy": (len(set(policy.problem_ids) - set(base.problem_ids)), len(policy.problem_ids), policy),
+    }
+    return [
+        f"{count:,} of the {all_:,} problems of {pool.path.name} are left out: the {other} has no samples of them"
+        for (count, all_, pool), other in zip(counts.values(), ("policy", "base"), strict=True)
+        if count
+    ]
 
 
 def _unknown(pool: Pool) -> list[str]:

@@ -1,8 +1,8 @@
 """The small protocol between a pool and whatever turns prompts into completions.
 
-An engine takes requests and yields each with its n completions, in any order, as they finish. Every request has its own
-seed: repeated, alone or among others, it gives the same samples, as far as the engine's arithmetic does not depend on
-the rest of the batch.
+An engine takes requests and yields each with its n completions, in any order, as they finish. Every sample has its own
+seed: repeated, alone or among others, in this request or in another, it comes out the same, as far as the engine's
+arithmetic does not depend on the rest of the batch.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ Finish = Literal["stop", "length", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """n samples of one problem, whose indices in the pool begin at `start`."""
+    """n samples of one problem, whose indices in the pool begin at `start`; the i-th is drawn with `seed` + i."""
 
     problem: int
     prompt: Prompt

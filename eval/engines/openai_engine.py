@@ -22,7 +22,7 @@ from offleash.eval.engines.base import Completion, Drawn, Finish, Request, cut_a
 from offleash.eval.engines.model import ModelSource, load_tokenizer, token_ids
 from offleash.eval.errors import ConfigError, EngineError, first_line
 from offleash.eval.http_client import RequestFailed, RetryingClient
-from offleash.eval.sampling import Sampling, block_seed, is_int
+from offleash.eval.sampling import Sampling, is_int
 
 BEAT = 1.0
 """Seconds without an arrival after which the caller gets a turn."""
@@ -149,12 +149,14 @@ class OpenAIEngine:
                 done.put(EngineError(f"a request failed ({type(error).__name__}: {first_line(error)})"))
 
     def _answer(self, request: Request, sampling: Sampling, over: threading.Event) -> list[Completion]:
-        """All n completions; a server that ignores n is asked again, with another seed each time."""
+        """All n completions; a server that ignores n is asked again, with the seed of the next sample.
+
+        vLLM's server gives the i-th of n the seed + i; others may number them otherwise.
+        """
         completions: list[Completion] = []
         while len(completions) < request.n:
             got = len(completions)
-            seed = block_seed(request.seed, "rest", got) if got else request.seed
-            body = self._body(request, sampling, request.n - got, seed)
+            body = self._body(request, sampling, request.n - got, request.seed + got)
             path = "chat/completions" if "messages" in body else "completions"
             limit = OTHER_BYTES + body["n"] * sampling.max_new_tokens * TOKEN_BYTES
             more = self.client.request(path, partial(self._completions, sampling=sampling), body, over.wait, limit)

@@ -1,9 +1,9 @@
 """The default engine: transformers' `generate` in this process.
 
-Each request samples with its own random generator: a logits processor, the last one, draws a token per row (as
-argmax of log-probability plus Gumbel noise, which is how torch's multinomial draws too) and leaves it as the only
-one possible. So requests can share a batch and still have their own seeds, and the log-probability of what was drawn
-is known at once. The model's generation_config.json is ignored except for its end tokens.
+Each sample has its own random generator: a logits processor, the last one, draws a token per row (as argmax of
+log-probability plus Gumbel noise, which is how torch's multinomial draws too) and leaves it as the only one possible.
+So samples share a batch and still have their own seeds, and the log-probability of what was drawn is known at once. The
+model's generation_config.json is ignored except for its end tokens.
 """
 
 import warnings
@@ -35,16 +35,16 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows of a batch. The pieces of a request share its `generator`, and `drawn`, its completions so far."""
+    """Some rows of a batch: samples of a request, from the `first` on. Its pieces share `drawn`, those made so far."""
 
     request: Request
-    generator: torch.Generator
+    first: int
     drawn: list[Completion]
     rows: int
 
 
 class TransformersEngine:
-    """`batch_size` sequences at once. The same block of draws gives the same samples at the same batch size."""
+    """`batch_size` sequences at once."""
 
     name = "transformers"
     block = 64
@@ -74,9 +74,9 @@ class TransformersEngine:
         """Whole requests up to `batch_size` rows; a bigger one is cut, and all its full pieces have a batch alone."""
         batch: list[Piece] = []
         for request in requests:
-            generator, drawn = torch.Generator(self.device).manual_seed(request.seed), list[Completion]()
+            drawn = list[Completion]()
             for first in range(0, request.n, self.batch_size):
-                piece = Piece(request, generator, drawn, min(self.batch_size, request.n - first))
+                piece = Piece(request, first, drawn, min(self.batch_size, request.n - first))
                 if batch and sum(other.rows for other in batch) + piece.rows > self.batch_size:
                     yield batch
                     batch = []
@@ -90,7 +90,8 @@ class TransformersEngine:
         pad = self.tokenizer.pad_token_id or 0
         input_ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=self.device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=self.device)
-        draw = SeededDraw(sampling, [(piece.generator, piece.rows) for piece in batch], mask)
+        seeds = [piece.request.seed + piece.first + i for piece in batch for i in range(piece.rows)]
+        draw = SeededDraw(sampling, [torch.Generator(self.device).manual_seed(seed) for seed in seeds], mask)
         ends = Ends(self.end_ids, sampling.stop, self.tokenizer, width)
         config = GenerationConfig(
             do_sample=False,
@@ -132,12 +133,12 @@ class TransformersEngine:
 
 
 class SeededDraw(LogitsProcessor):
-    """Draws each row's next token with its own request's generator."""
+    """Draws each row's next token with its own generator."""
 
-    def __init__(self, sampling: Sampling, streams: list[tuple[torch.Generator, int]], mask: torch.Tensor) -> None:
+    def __init__(self, sampling: Sampling, generators: list[torch.Generator], mask: torch.Tensor) -> None:
         self.warpers = _warpers(sampling)
         self.penalty = sampling.repetition_penalty
-        self.streams, self.mask = streams, mask
+        self.generators, self.mask = generators, mask
         self.logp_tr: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -147,10 +148,8 @@ class SeededDraw(LogitsProcessor):
             scores = warp(input_ids, scores)
         logp = scores.log_softmax(-1)
         noise = torch.empty_like(logp)
-        row = 0
-        for generator, rows in self.streams:
-            noise[row : row + rows].exponential_(generator=generator)
-            row += rows
+        for row, generator in zip(noise, self.generators, strict=True):
+            row.exponential_(generator=generator)
         chosen = (logp - noise.log_()).argmax(-1, keepdim=True)
         self.logp_tr.append(logp.gather(1, chosen).squeeze(1))
         return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)

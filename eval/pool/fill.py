@@ -22,7 +22,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.repeats import Repeats
 from offleash.eval.pool.rows import Sample
 from offleash.eval.problem import Task, Verdict
-from offleash.eval.sampling import Sampling, block_seed
+from offleash.eval.sampling import Sampling, sample_seed
 from offleash.eval.verify.health import Failures
 from offleash.eval.verify.verdicts import verdicts_of
 
@@ -102,7 +102,7 @@ class Fill:
 
     def _requests(self, blocks: Sequence[Block]) -> Iterator[Request]:
         for problem, start, size in blocks:
-            seed = block_seed(self.pool.spec.seed, self.pool.problem_ids[problem], start)
+            seed = sample_seed(self.pool.spec.seed, self.pool.problem_ids[problem], start)
             yield Request(problem, self.prompts[problem], start, size, seed)
 
     def _take_next(self, stream: Iterator[Drawn | None], bar: Any) -> bool:
@@ -199,6 +199,7 @@ class Fill:
             tokens=made.tokens,
             logprob=made.logprob,
             completion=made.text,
+            truncated=made.finish == "length",
         )
 
     def _count(self, rows: Sequence[_Row]) -> None:

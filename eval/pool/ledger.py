@@ -1,7 +1,8 @@
 """What is left of a plan, in blocks: consecutive indices of one problem, sampled by one request with its own seed.
 
-What is missing from a pool is cut into blocks the same way every time, and a block's seed depends on nothing but the
-pool's seed, the problem and the block's first index. A run that was killed therefore samples exactly what it lost.
+A sample's seed depends on nothing but the pool's seed, the problem and the index, and a block's is that of its first
+sample. A run that was killed therefore samples exactly what it lost, and a pool that grows gets the samples that it
+would have had from the start, where the engine draws each sample of a request with a seed of its own.
 
 Under a plan that stops early (`stats.stopping`), a problem is sampled in rounds: up to 32 samples, 64, 128 and so on.
 Whether it is done depends on its samples in index order without a gap, never on which of them arrived first. Samples
@@ -44,7 +45,7 @@ class Ledger:
     """What a pool holds of its plan: for each (problem, index) whether it was sampled and was correct."""
 
     def __init__(self, pool: Pool) -> None:
-        self.k, self.successes = pool.spec.k, pool.spec.plan.successes
+        self.k, self.successes, self.budget_p = pool.spec.k, pool.spec.plan.successes, pool.budget_p
         self._state_pk = np.full((len(pool.problem_ids), self.k), _UNSEEN, dtype=np.int8)
         for chunk in pool.scan(["correct"]):
             self.record(chunk.problem_r, chunk.index_r, chunk.columns.column("correct").to_numpy(zero_copy_only=False))
@@ -70,7 +71,7 @@ class Ledger:
         return int(gaps[0]) if len(gaps) else self.k
 
     def is_done(self, problem: int) -> bool:
-        if self.prefix(problem) == self.k:
+        if self.prefix(problem) >= self.budget_p[problem]:
             return True
         return self.successes is not None and self._wins(problem) >= self.successes
 
@@ -105,12 +106,14 @@ class Ledger:
     def blocks(self, end: int, size: int) -> list[Block]:
         """What is missing below `end` of problems that are not done, in index order, cut at multiples of `size`."""
         open_p = [p for p in range(len(self._state_pk)) if not self.is_done(p)]
-        found = [block for p in open_p for block in _runs(p, self._state_pk[p, :end] == _UNSEEN, size)]
+        end_p = np.minimum(self.budget_p, end)
+        found = [block for p in open_p for block in runs(p, self._state_pk[p, : end_p[p]] == _UNSEEN, size)]
         return sorted(found, key=lambda block: (block.start, block.problem))
 
     def pass_at_1(self, end: int) -> float:
         """Mean over problems, unbiased: of those sampled so far, or of the stopped experiment capped at `end`."""
-        draws_p, correct_p = self.draws_p, self.correct_p
+        state_pk = self._state_pk[:, :end]  # a pool that grows has problems that were sampled further before
+        draws_p, correct_p = np.count_nonzero(state_pk != _UNSEEN, axis=1), np.count_nonzero(state_pk == 1, axis=1)
         if self.successes is not None:
             if np.any((correct_p < self.successes) & (draws_p < end)):
                 return float("nan")  # in the middle of a round it is unknown who stops
@@ -119,7 +122,7 @@ class Ledger:
         return float((correct_p[drawn] / draws_p[drawn]).mean()) if drawn.any() else float("nan")
 
 
-def _runs(problem: int, missing_k: np.ndarray, size: int) -> list[Block]:
+def runs(problem: int, missing_k: np.ndarray, size: int) -> list[Block]:
     """Consecutive missing indices, cut at multiples of `size`."""
     indices = np.flatnonzero(missing_k)
     if not len(indices):

@@ -4,10 +4,14 @@
 and `samples-*.parquet` are append-only parts. Any number of processes may append at once; a crash loses at most the
 part being written, and `missing` tells what is left to sample. (Two that sample would draw the same: `pool.sample` lets
 in one at a time.)
+
+A pool grows: asked for more samples or more problems than it holds, it keeps what it has. Asked for less, it is looked
+at through a `Pool` that shows exactly what was asked for, whatever else the folder holds or will hold.
 """
 
-import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,14 @@ import numpy as np
 import pyarrow as pa
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import check_is_file, remove_leftovers
+from offleash.eval.files import remove_leftovers
 from offleash.eval.fingerprint import problems_fingerprint
+from offleash.eval.lock import try_hold
+from offleash.eval.pool import manifest
 from offleash.eval.pool.counts import (
     TALLY_COLUMNS,
     AnswerCounts,
+    Flags,
     Hits,
     Ints,
     Tally,
@@ -28,17 +35,17 @@ from offleash.eval.pool.counts import (
     count_hits,
     tally,
 )
+from offleash.eval.pool.manifest import FORMAT as FORMAT
+from offleash.eval.pool.manifest import NAME, Manifest
 from offleash.eval.pool.rows import SCHEMA, Sample, rows_table
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.pool.spellings import SPELLING_COLUMNS, Level, Spelled, count_spellings
-from offleash.eval.pool.store import Answers, Chunk, Draws, Parts, Seen, read_problems, write_problems
+from offleash.eval.pool.store import Answers, Chunk, Draws, Parts, Seen
 from offleash.eval.problem import Problem
 
 _NOTE_ROWS = 5_000_000
-FORMAT = 3
-"""Of the folder's layout. Older ones are read and continued, a newer one is refused."""
 _FORMER_NAMES = {"extracted_by": "step"}  # of columns, in parts of format 1
-_LATER = ("spelling",)  # columns that parts of formats 1 and 2 do not have
+_LATER = ("spelling", "truncated")  # columns that parts of formats 1 and 2, and of 1 to 3, do not have
 
 
 class Pool:
@@ -58,11 +65,11 @@ class Pool:
     [{'problem_id': 'p0', 'index': 0, 'correct': True}, {'problem_id': 'p1', 'index': 0, 'correct': False}]
     """
 
-    def __init__(self, path: Path, spec: PoolSpec) -> None:
-        self.path = path
+    def __init__(self, path: Path, content: Manifest, spec: PoolSpec, problem_ids: tuple[str, ...] | None) -> None:
+        self.path, self.manifest, self._problem_ids = path, content, problem_ids
         self.spec = spec
-        stamp, encoded = (b"offleash.spec", spec.fingerprint()), ("answer", "spelling")
-        self.parts = Parts(path, "samples", SCHEMA, *stamp, encoded, _FORMER_NAMES, _LATER)
+        """As `pool.json` has it, but for problems and k: they are of what this object shows."""
+        self.parts = parts_of(path, content)
 
     @classmethod
     def create(
@@ -76,38 +83,76 @@ class Pool:
 
     @classmethod
     def open(cls, path: str | Path) -> "Pool":
-        """An existing pool."""
-        return cls(Path(path), _read_spec(Path(path)))
+        """An existing pool, all of it."""
+        found = Manifest.read(Path(path))
+        return cls(Path(path), found, found.spec, None)
 
     @classmethod
     def open_or_create(
         cls, path: str | Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None = None
     ) -> "Pool":
-        """The pool at `path`, created if there is none. Raises PoolError naming every setting that differs."""
+        """The pool at `path`, created if there is none, grown if it has fewer problems or a smaller k than the spec.
+
+        It shows the problems asked for, in their order, and the first k samples of each, whatever else is there.
+        Raises PoolError naming every setting that differs, or a problem that has another content in the pool. An
+        existing pool without a single sample is made anew.
+        """
         folder = Path(path)
-        _make(folder, spec, problems, answers)
         # Read back even if just created: another process may have done so at the same moment, with other settings.
+        _make(folder, spec, problems, answers)
         pool = cls.open(folder)
-        differences = pool.spec.differences(spec)
-        if differences:
+        if _is_unused(pool, spec) and _replace(folder, spec, problems, answers):
+            pool = cls.open(folder)
+        pool.check_settings(spec)
+        manifest.grow(folder, problems, answers, [spec.k] * len(problems))
+        return cls.open(folder).only([problem.id for problem in problems], spec.k)
+
+    def only(self, problem_ids: Sequence[str] | None = None, k: int | None = None) -> "Pool":
+        """The same pool with nothing but these problems, in this order, and the first k samples of each.
+
+        >>> from offleash.eval.pool.testing import make_pool
+        >>> pool = make_pool("pools/some", hits=[3, 0, 2], k=4)
+        >>> pool.only(["p2", "p0"], k=2).hits().correct_p.tolist()
+        [2, 2]
+        """
+        budget = self._budget(k)
+        ids = self.problem_ids if problem_ids is None else tuple(problem_ids)
+        self._marked(ids)
+        by_id = {problem.id: problem for problem in self.problems}
+        spec = replace(self.spec, k=budget, problems=problems_fingerprint(by_id[name] for name in ids))
+        made = Pool(self.path, self.manifest, spec, ids)
+        made.__dict__["_whole"] = self._whole
+        return made
+
+    def again(self) -> "Pool":
+        """The same problems and k of what the folder holds now; asked for again, if it was made anew meanwhile."""
+        return Pool.open_or_create(self.path, self.spec, self.problems, self.answers)
+
+    def check_settings(self, spec: PoolSpec) -> None:
+        """Raises PoolError naming every setting that differs; k and problems may."""
+        if differences := self.spec.differences(spec):
             raise PoolError(
-                f"{folder} was sampled with other settings (the pool's -> requested): {'; '.join(differences)}. "
+                f"{self.path} was sampled with other settings (the pool's -> requested): {'; '.join(differences)}. "
                 "Choose another folder, or use the pool's settings"
             )
-        return pool
 
     @property
     def problems(self) -> list[Problem]:
-        return self._problem_file[0]
+        return [self._whole[0][i] for i in self._shown]
 
     @property
     def answers(self) -> list[tuple[str, ...] | None]:
         """All correct answer classes of each problem, None where they are not listed."""
-        return self._problem_file[1]
+        return [self._whole[1][i] for i in self._shown]
 
     @property
     def problem_ids(self) -> tuple[str, ...]:
-        return self._draws.problem_ids
+        return self.draws.problem_ids
+
+    @property
+    def budget_p(self) -> Ints:
+        """How many samples of each problem were asked for, at most k: runs that share a pool need not ask alike."""
+        return np.minimum([self._whole[2][i] for i in self._shown], self.spec.k).astype(np.int64)
 
     def append(self, rows: pa.Table | Mapping[str, Any] | Sequence[Sample]) -> Path | None:
         """Write rows (columns by name, or samples) as one part and return its path; None if there are no rows.
@@ -119,21 +164,28 @@ class Pool:
             return None
         where = "samples to append"
         (batch,) = table.select(["problem_id", "index"]).unify_dictionaries().combine_chunks().to_batches()
-        problem_r, index_r = self._draws.locate(batch.column("problem_id"), batch.column("index"), where)
+        shown = Draws(self.problem_ids, self.spec.k)
+        problem_r, index_r = shown.locate(batch.column("problem_id"), batch.column("index"), where)
         key_r, count_r = np.unique(problem_r * self.spec.k + index_r, return_counts=True)
         if len(key_r) < table.num_rows:
             problem, index = divmod(int(key_r[count_r > 1][0]), self.spec.k)
             raise PoolError(f"{where}: problem {self.problem_ids[problem]!r} has index {index} more than once")
+        self._check_unchanged()
         return self.parts.write(table)
 
     def missing(self, k: int | None = None) -> list[np.ndarray]:
-        """For each problem, in order, the indices below k (default: the budget) that are not sampled yet, ascending."""
-        return [np.flatnonzero(~seen_k) for seen_k in self._seen(k).seen_pk]
+        """For each problem, in order, the indices below k (default: what was asked for) that are not sampled yet."""
+        limit_p = self.budget_p if k is None else np.full(len(self.problem_ids), self._budget(k))
+        return [np.flatnonzero(~seen_k[:limit]) for seen_k, limit in zip(self.seen(k), limit_p, strict=True)]
 
     @property
     def is_complete(self) -> bool:
-        """True if no index below k is missing. A plan that stops early can be done before that."""
-        return bool(self._seen(None).seen_pk.all())
+        """True if no sample that was asked for is missing. A plan that stops early can be done before that."""
+        return not any(map(len, self.missing()))
+
+    def seen(self, k: int | None = None) -> Flags:
+        """[problems, k]: which samples there are."""
+        return self._seen(k).seen_pk
 
     def duplicates(self) -> int:
         """How many rows repeat a (problem, index) of an earlier part; they are ignored everywhere."""
@@ -151,7 +203,11 @@ class Pool:
             raise PoolError(f"a pool has no column {', '.join(strange)}; it has {', '.join(SCHEMA.names)}")
         wanted_p = None if problem_ids is None else self._marked(problem_ids)
         seen = Seen(len(self.problem_ids), self._budget(limit))
-        return self.parts.scan(self._draws, seen, columns, wanted_p)
+        return self._scanned(seen, columns, wanted_p)
+
+    def _scanned(self, seen: Seen, columns: Sequence[str], wanted_p: np.ndarray | None) -> Iterator[Chunk]:
+        yield from self.parts.scan(self.draws, seen, columns, wanted_p)
+        self._check_unchanged()  # last: otherwise the parts might go after the check, and be missed in silence
 
     def read(
         self,
@@ -211,16 +267,31 @@ class Pool:
             yield chunk if limit_p is None else chunk.take(np.flatnonzero(chunk.index_r < limit_p[chunk.problem_r]))
 
     @cached_property
-    def _problem_file(self) -> tuple[list[Problem], list[tuple[str, ...] | None]]:
-        path = self.path / "problems.parquet"
-        problems, answers = read_problems(path)
-        if problems_fingerprint(problems) != self.spec.problems:
-            raise PoolError(f"{path} does not hold the problems that pool.json names; restore it or sample a new pool")
-        return problems, answers
+    def _whole(self) -> manifest.Asked:
+        """Of the whole pool, in the order of its file."""
+        return self.manifest.asked(self.path)
 
     @cached_property
-    def _draws(self) -> Draws:
-        return Draws(tuple(problem.id for problem in self.problems), self.spec.k)
+    def _shown(self) -> list[int]:
+        """The problems that this object shows, as places in the whole pool."""
+        place = {problem.id: i for i, problem in enumerate(self._whole[0])}
+        return list(place.values()) if self._problem_ids is None else [place[name] for name in self._problem_ids]
+
+    @cached_property
+    def draws(self) -> Draws:
+        """The samples that this object shows."""
+        ids = tuple(self._whole[0][i].id for i in self._shown)
+        known = {problem.id for problem in self._whole[0]}
+        return Draws(ids, self.spec.k, _Others(self.path, known, self.manifest.spec.k))
+
+    def _check_unchanged(self) -> None:
+        """Raises PoolError if the pool was made anew or judged again since it was opened."""
+        if (self.path / NAME).exists():
+            found, mine = Manifest.read(self.path), self.manifest.generation
+            if found.generation > mine or (found.generation == mine and self.parts.stamps[0] not in found.stamps):
+                raise PoolError(
+                    f"{self.path} was replaced or judged again since it was opened: run the same command again"
+                )
 
     def _budget(self, limit: int | None) -> int:
         if limit is not None and not 1 <= limit <= self.spec.k:
@@ -234,7 +305,28 @@ class Pool:
         return np.array([name in wanted for name in self.problem_ids], dtype=bool)
 
     def _seen(self, k: int | None) -> Seen:
-        return self.parts.seen(self._draws, self._budget(k))
+        seen = self.parts.seen(self.draws, self._budget(k))
+        self._check_unchanged()
+        return seen
+
+
+class _Others:
+    """Whether a sample is the pool's: by what was known when it was opened, and then by what is on disk now."""
+
+    def __init__(self, folder: Path, known: set[str], k: int) -> None:
+        self.folder, self.known, self.k = folder, known, k
+
+    def __call__(self, problem_id: str, index: int) -> bool:
+        if problem_id not in self.known or index >= self.k:
+            now = Manifest.read(self.folder)
+            self.known, self.k = {problem.id for problem in now.asked(self.folder)[0]}, now.spec.k
+        return problem_id in self.known and index < self.k
+
+
+def parts_of(folder: Path, content: Manifest) -> Parts:
+    """The samples of a pool, on disk."""
+    encoded = ("answer", "spelling")
+    return Parts(folder, content.kind, SCHEMA, b"offleash.spec", content.stamps, encoded, _FORMER_NAMES, _LATER)
 
 
 def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None) -> bool:
@@ -242,42 +334,35 @@ def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: An
 
     What dead writers left behind is removed.
     """
+    manifest.check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
-        # In this order: another process may create the pool and append to it in between.
-        has_parts = any(folder.glob("samples-*.parquet"))
-        if (folder / "pool.json").exists():
-            return False
     except OSError as error:
         raise PoolError(f"cannot create a pool in {folder}: {error.strerror}; choose a writable folder") from error
-    if has_parts:
-        raise PoolError(f"{folder} holds samples but no pool.json: restore it, or choose another folder")
-    if problems_fingerprint(problems) != spec.problems:
-        raise PoolError("the spec's problems fingerprint is not that of the problems: use problems_fingerprint")
-    write_problems(folder / "problems.parquet", problems, [None] * len(problems) if answers is None else answers)
-    spec.write(folder / "pool.json", FORMAT)
+    if (folder / NAME).exists():
+        return False
+    manifest.create(folder, spec, problems, answers)
     return True
 
 
-def _read_spec(folder: Path) -> PoolSpec:
-    path = folder / "pool.json"
-    check_is_file(path)
+def _is_unused(pool: Pool, spec: PoolSpec) -> bool:
+    """Whether an existing pool of another extent or of other settings has neither samples nor scores."""
+    same = not pool.spec.differences(spec) and (pool.spec.k, pool.spec.problems) == (spec.k, spec.problems)
+    return not same and not pool.parts.paths() and not (pool.path / "scores").exists()
+
+
+def _replace(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None) -> bool:
+    """Make an unused pool anew, unless another process is about to sample into it."""
+    lock = try_hold(folder)
+    if lock is None:
+        return False
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        what = "is not a pool: it has no pool.json" if folder.is_dir() else "does not exist"
-        raise PoolError(f"{folder} {what}; check the path, or sample a pool there first") from None
-    except OSError as error:
-        raise PoolError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise PoolError(f"{path} is not readable as JSON ({error}); restore it or sample a new pool") from error
-    version = content.get("format") if isinstance(content, dict) else None
-    if isinstance(version, int) and version > FORMAT:
-        raise PoolError(f"{folder} is a pool of format {version}, this Offleash reads up to {FORMAT}: upgrade Offleash")
-    if version not in range(1, FORMAT + 1) or not isinstance(content.get("spec"), dict):
-        raise PoolError(f"{path} does not describe a pool (format {version!r}); restore it or sample a new pool")
-    spec = PoolSpec.from_json(content["spec"])
-    if spec.fingerprint() != content.get("fingerprint"):
-        raise PoolError(f"{path} was changed after the pool was created (its fingerprint differs): restore it")
-    return spec
+        with manifest.growing(folder):
+            if not _is_unused(Pool.open(folder), spec):
+                return False
+            (folder / NAME).unlink()
+            manifest.create(folder, spec, problems, answers)
+    finally:
+        os.close(lock)
+    return True

@@ -32,6 +32,7 @@ SCHEMA = pa.schema(
         pa.field("entropy", pa.float64()),
         # large_string: a few million completions pass the 2 GiB that 32-bit offsets can address.
         pa.field("completion", pa.large_string()),
+        pa.field("truncated", pa.bool_()),
     ]
 )
 _REQUIRED = ("problem_id", "index", "answer", "correct", "status")
@@ -42,7 +43,8 @@ class Sample:
     """One completion with its verdict; None means unknown.
 
     `logprob` is the sum over its tokens, `base_logprob` the same sum under the base model, `entropy` the mean over its
-    tokens of the entropy of the next-token distribution, `spelling` how the answer was written (see `Verdict`).
+    tokens of the entropy of the next-token distribution, `spelling` how the answer was written (see `Verdict`),
+    `truncated` whether the length limit ended it.
     """
 
     problem_id: str
@@ -57,6 +59,7 @@ class Sample:
     entropy: float | None = None
     completion: str | None = None
     spelling: str | None = None
+    truncated: bool | None = None
 
     @classmethod
     def judged(cls, problem_id: str, index: int, verdict: Verdict, **measured: Any) -> "Sample":

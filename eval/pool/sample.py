@@ -3,23 +3,27 @@
 Everything that can be refused is refused before any weights are loaded and before a pool is made.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from offleash.eval.console import say
 from offleash.eval.engines import check_engine_args, find_engine, load_engine
 from offleash.eval.engines.base import Engine, Prompt, library_versions
 from offleash.eval.engines.model import ModelSource, is_url, resolve_model
-from offleash.eval.engines.prompts import prepare_prompts
+from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.flags import json_setting, setting
 from offleash.eval.lock import held
 from offleash.eval.pool.fill import Fill, Totals
 from offleash.eval.pool.ledger import Ledger
+from offleash.eval.pool.manifest import NAME, check_folder
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rejudge import rejudge_pool
 from offleash.eval.pool.spec import MAX_K, PoolSpec
 from offleash.eval.problem import Problem, Task
 from offleash.eval.sampling import Plan, Sampling, is_int
@@ -51,10 +55,11 @@ def sample_pool(
 
     `model` is a hub id, a folder, a checkpoint, a folder with a PEFT adapter, the URL of a server, or "lab". `task` is
     a name from `offleash tasks` or a dotted path, built with `task_args`, or a Task. `settings` are the other fields of
-    `SampleSettings`: ids, template, engine_args, dtype, revision, tokenizer, ray and so on. The same call resumes an
-    incomplete pool and samples exactly what is missing. Raises PoolError naming the field for a pool that was sampled
-    with other settings, EngineError if requests failed (what was sampled is kept), VerifyError if the verifier fails
-    too often.
+    `SampleSettings`: ids, shard, template, engine_args, dtype, revision, tokenizer, ray and so on. The same call
+    resumes an incomplete pool and samples exactly what is missing; with a larger k, or more problems, the pool grows;
+    with fewer, the returned Pool shows only these. If only the verifier changed, what is stored is judged again. Raises
+    PoolError naming the field for a pool that was sampled with other settings, EngineError if requests failed (what
+    was sampled is kept), VerifyError if the verifier fails too often.
 
     >>> from offleash.eval import Sampling, load_task, sample_pool
     >>> task = load_task("countdown", split="probe", n=4)
@@ -103,6 +108,9 @@ class SampleSettings(ModelSettings):
     seed: int = setting(0, "seed of the pool")
     limit: int | None = setting(None, "only the first N problems", metavar="N")
     ids: Sequence[str] = setting((), "only these problems; @FILE reads one id per line", nargs="+", metavar="ID")
+    shard: str | None = setting(
+        None, "only every N-th problem, from the I-th on: one of N machines; offleash merge joins them", metavar="I/N"
+    )
     end_tokens: Sequence[str] = setting(
         (),
         "further tokens that end a completion, beside those of the tokenizer and generation_config",
@@ -147,6 +155,7 @@ class SampleSettings(ModelSettings):
         if self.ray is None and self.ray_workers is not None:
             raise ConfigError("ray_workers is for ray: give the address of a cluster, or leave both out")
         Plan(successes=self.successes)
+        _shard(self.shard)
         Sampling(**{"max_new_tokens": MAX_NEW_TOKENS, **self.sampling_fields()})
 
     def sampling_fields(self) -> dict[str, Any]:
@@ -195,14 +204,16 @@ class Sampler:
         """Check everything, then open or create the pool of each task. All tasks get the same max_new_tokens."""
         settings = self.settings
         chosen = [(task, _chosen(task, settings), _folder(path)) for task, path in tasks]
-        for task, problems, _ in chosen:
+        for task, problems, folder in chosen:
+            check_folder(folder)
             check_task(task, problems)
             add_code_version(task)
         prepared = [
             prepare_prompts(problems, self.source.tokenizer, settings.template, settings.template_args)
             for _, problems, _ in chosen
         ]
-        sampling = self._sampling(max(prompts.longest for prompts in prepared))
+        longest = [self._longest(task, prompts) for (task, _, _), prompts in zip(chosen, prepared, strict=True)]
+        sampling = self._sampling(max(longest))
         return [
             SamplingJob(
                 task,
@@ -223,8 +234,8 @@ class Sampler:
         with held(path, taken):
             if self._engine is None:
                 self._engine = self._load_engine()
-            failures = Failures(limit=self.settings.max_verifier_failures)
-            fill = Fill(job.pool, job.task, self._engine, job.prompts, job.sampling, self.settings.save_every, failures)
+            failures, pool = Failures(limit=self.settings.max_verifier_failures), job.pool.again()
+            fill = Fill(pool, job.task, self._engine, job.prompts, job.sampling, self.settings.save_every, failures)
             return fill.run(progress=progress)
 
     def close(self) -> None:
@@ -232,6 +243,15 @@ class Sampler:
             close = getattr(owner, "close", None)  # tasks with worker processes have one
             if close is not None:
                 close()
+
+    def _longest(self, task: Task, prepared: Prepared) -> int:
+        """The prompt that decides how long a completion may be: the task's, whichever problems are sampled now."""
+        if "max_new_tokens" in self.settings.sampling_fields() or len(prepared.prompts) == len(task.problems):
+            return prepared.longest
+        settings = self.settings
+        return prepare_prompts(
+            list(task.problems), self.source.tokenizer, settings.template, settings.template_args
+        ).longest
 
     def _sampling(self, longest: int) -> Sampling:
         fields, context = self.settings.sampling_fields(), self.source.context
@@ -268,6 +288,9 @@ class Sampler:
             dtype=source.dtype,
             versions=library_versions(),
         )
+        if (folder / NAME).exists() and Pool.open(folder).spec.is_judged_otherwise(spec):
+            done = rejudge_pool(folder, task, max_verifier_failures=self.settings.max_verifier_failures)
+            say(f"offleash: {folder}: the verifier changed; {done}")
         return Pool.open_or_create(folder, spec, problems, [task.correct_answers(problem) for problem in problems])
 
     def _load_engine(self) -> Engine:
@@ -333,4 +356,15 @@ def _chosen(task: Task, settings: SampleSettings) -> list[Problem]:
         if unknown := wanted - {problem.id for problem in problems}:
             raise ConfigError(f"the task has no problem {sorted(unknown)[0]!r}; its ids look like {problems[0].id!r}")
         problems = [problem for problem in problems if problem.id in wanted]
-    return list(problems[: settings.limit])
+    number, shards = _shard(settings.shard)
+    chosen = list(problems[: settings.limit])[number - 1 :: shards]
+    if not chosen:
+        raise ConfigError(f"shard {settings.shard} is empty: there are {len(problems[: settings.limit])} problems")
+    return chosen
+
+
+def _shard(text: str | None) -> tuple[int, int]:
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text or "1/1")
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise ConfigError(f"shard must be I/N with I from 1 to N, such as 2/4; got {text!r}")
+    return int(found[1]), int(found[2])

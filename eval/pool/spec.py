@@ -1,10 +1,13 @@
-"""The settings of a pool: everything that decides the distribution of its samples, and a fingerprint of it."""
+"""The settings of a pool: everything that decides the distribution of its samples and their verdicts, and fingerprints.
+
+How many samples and of which problems is recorded and not compared: a pool grows.
+"""
 
 import datetime
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +29,7 @@ class Spec:
 
     def fingerprint(self) -> str:
         """Sha256 over the compared fields as canonical JSON: equal if and only if `differences` is empty."""
-        return hashlib.sha256(canonical_json(self._compared()).encode()).hexdigest()
+        return _sha256(self._compared())
 
     def differences(self, other: Self) -> list[str]:
         """The compared fields that differ, each as "name: mine -> other's"."""
@@ -40,16 +43,20 @@ class Spec:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def write(self, path: Path, version: int) -> None:
-        """As JSON, with its fingerprint and the version of the format; stamped with the time if `created` is empty."""
+    def write(self, path: Path, version: int, **more: Any) -> None:
+        """As JSON, with its fingerprint, the version of the format and what else is to stand beside it; dated."""
         values = self.to_json()
         values["created"] = values["created"] or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        content = {"format": version, "fingerprint": self.fingerprint(), "spec": values}
+        content = {"format": version, "fingerprint": self.fingerprint(), **more, "spec": values}
         write_atomic(path, json.dumps(content, indent=2).encode())
 
     def _compared(self) -> dict[str, Any]:
         values = self.to_json()
         return {item.name: values[item.name] for item in fields(self) if item.compare}
+
+
+def _sha256(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(values).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +65,13 @@ class PoolSpec(Spec):
 
     Parameters that are off: `top_p=1.0`, `top_k=0`, `min_p=0.0`, `repetition_penalty=1.0`. `revision` is ""
     for a local folder. `model`, `revision`, `versions` and `created` are recorded and never compared: the weights are.
+    Neither are `k` and `problems`, the extent of a pool.
     """
 
     task: str
     task_version: str
-    problems: str
+    """Of the verifier. `offleash rejudge` changes it, and with it every verdict."""
+    problems: str = field(compare=False)
     """`fingerprint.problems_fingerprint`."""
     template: str
     """`fingerprint.template_fingerprint`."""
@@ -78,7 +87,7 @@ class PoolSpec(Spec):
     max_new_tokens: int
     stop: tuple[str, ...]
     seed: int | str
-    k: int
+    k: int = field(compare=False)
     """The budget: the samples of a problem are numbered 0 to k - 1."""
     plan: Plan
     engine: str
@@ -115,6 +124,16 @@ class PoolSpec(Spec):
             return cls(**{**values, "plan": Plan.from_json(values["plan"])})
         except (AttributeError, TypeError, ValueError) as error:
             raise PoolError(f"the pool's spec cannot be read: {error}") from error
+
+    def former_fingerprint(self) -> str:
+        """As formats 1 to 3 had it, over problems and k too."""
+        return _sha256({**self._compared(), "problems": self.problems, "k": self.k})
+
+    def is_judged_otherwise(self, other: "PoolSpec") -> bool:
+        """Whether the two differ in the verifier and in nothing else."""
+        return self.task_version != other.task_version and not self.differences(
+            replace(other, task_version=self.task_version)
+        )
 
     @property
     def multi_turn(self) -> bool:

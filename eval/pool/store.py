@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,25 +56,42 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draws:
-    """The samples that a pool may hold: its problems in order, each with indices 0 to k - 1."""
+    """The samples that one looks at: problems in order, each with indices 0 to k - 1."""
 
     problem_ids: tuple[str, ...]
     k: int
+    belongs: Callable[[str, int], bool] = lambda problem_id, index: False
+    """Whether a sample that is not among these is the pool's all the same."""
 
     def locate(self, problem_id: pa.DictionaryArray, index: pa.Array, where: str) -> tuple[np.ndarray, np.ndarray]:
-        """(problem_r, index_r) of rows. Raises PoolError, naming the first, for one that is not of this pool."""
+        """(problem_r, index_r) of rows; the problem is -1 for samples of the pool that are not among these.
+
+        Raises PoolError, naming the first, for one that is not of the pool.
+        """
         ids = pa.array(self.problem_ids, problem_id.dictionary.type)
         place = pc.fill_null(pc.index_in(problem_id.dictionary, value_set=ids), -1).to_numpy(zero_copy_only=False)
         problem_r = place[problem_id.indices.to_numpy(zero_copy_only=False)].astype(np.int64)
         index_r = index.to_numpy(zero_copy_only=False)
         strange = np.flatnonzero((problem_r < 0) | (index_r < 0) | (index_r >= self.k))
         if len(strange):
-            row = int(strange[0])
-            raise PoolError(
-                f"{where}: problem {problem_id[row].as_py()!r}, index {index_r[row]} does not belong to this pool, "
-                f"which has {len(self.problem_ids)} problems and indices 0 to {self.k - 1}"
-            )
+            self._check_others(problem_id, index_r, strange, where)
+            problem_r[strange] = -1
         return problem_r, index_r
+
+    def _check_others(
+        self, problem_id: pa.DictionaryArray, index_r: np.ndarray, strange: np.ndarray, where: str
+    ) -> None:
+        """Of each problem the first and the last of the strange rows, by index: if they belong, so do all."""
+        code_r = problem_id.indices.to_numpy(zero_copy_only=False)[strange]
+        order = np.lexsort((index_r[strange], code_r))
+        edges = np.flatnonzero(np.diff(code_r[order], prepend=-1, append=-1))
+        for row in strange[order[np.concatenate([edges[:-1], edges[1:] - 1])]].tolist():
+            name, index = problem_id[row].as_py(), int(index_r[row])
+            if index < 0 or not self.belongs(name, index):
+                raise PoolError(
+                    f"{where}: problem {name!r}, index {index} does not belong to this pool, "
+                    f"which has {len(self.problem_ids)} problems and indices 0 to {self.k - 1}"
+                )
 
 
 class Seen:
@@ -106,8 +123,8 @@ class Parts:
     schema: pa.Schema
     """Has `problem_id` (dictionary-encoded) and `index`."""
     stamp_key: bytes
-    stamp: str
-    """The fingerprint of the settings that the rows were made with."""
+    stamps: tuple[str, ...]
+    """Fingerprints of the settings that the rows were made with: any of them is read, the first is written."""
     encoded: tuple[str, ...] = ()
     """Text columns that are read dictionary-encoded, so that counting them never touches their text twice."""
     former_names: Mapping[str, str] = field(default_factory=dict)
@@ -118,10 +135,10 @@ class Parts:
     def paths(self) -> list[Path]:
         return sorted(self.folder.glob(f"{self.kind}-*.parquet"))
 
-    def write(self, table: pa.Table) -> Path:
-        """Write a table of the schema as one part."""
-        path = self.folder / f"{self.kind}-{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet"
-        _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamp.encode()}))
+    def write(self, table: pa.Table, name: str = "") -> Path:
+        """Write a table of the schema as one part, called KIND-`name` (default: by the time)."""
+        path = self.folder / f"{self.kind}-{name or f'{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet'}"
+        _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}))
         return path
 
     def read(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -155,7 +172,7 @@ class Parts:
         for path in self.paths():
             for batch in self.read(path, names):
                 problem_r, index_r = draws.locate(batch.column("problem_id"), batch.column("index"), str(path))
-                wanted_r = index_r < seen.limit
+                wanted_r = (problem_r >= 0) & (index_r < seen.limit)
                 if wanted_p is not None:
                     wanted_r &= wanted_p[problem_r]
                 rows = np.flatnonzero(wanted_r)
@@ -171,7 +188,11 @@ class Parts:
 
     def has_values(self, column: str) -> bool:
         """Whether any part may have a value in a column, by what the parts say of themselves."""
-        return any(_has_values(path, column) for path in self.paths())
+        return any(_null_count(path, column)[0] < _null_count(path, column)[1] for path in self.paths())
+
+    def lacks_values(self, column: str) -> int:
+        """How many rows have no value in a column, by what the parts say of themselves."""
+        return sum(_null_count(path, column)[0] for path in self.paths())
 
     def _with_later(self, batch: pa.RecordBatch, columns: Sequence[str], stored: Mapping[str, str]) -> pa.RecordBatch:
         """With nulls for the columns that the part does not have."""
@@ -200,12 +221,13 @@ class Parts:
             raise PoolError(
                 f"{path} does not have the columns of a part ({', '.join(self.schema.names)}): move it away"
             )
-        if (found.metadata or {}).get(self.stamp_key) != self.stamp.encode():
+        if (found.metadata or {}).get(self.stamp_key) not in [stamp.encode() for stamp in self.stamps]:
             raise PoolError(f"{path} was made with other settings (its fingerprint differs): move it away")
         return stored
 
 
-def _has_values(path: Path, column: str) -> bool:
+def _null_count(path: Path, column: str) -> tuple[int, int]:
+    """Rows without a value in a column, and all rows. A part that does not count them is taken to have none without."""
     check_is_file(path)
     try:
         metadata = pq.read_metadata(path)
@@ -213,9 +235,9 @@ def _has_values(path: Path, column: str) -> bool:
         raise PoolError(f"{path} is damaged ({str(error).splitlines()[0]}): move it away and resume") from error
     names = metadata.schema.names
     if column not in names:
-        return False
-    groups = (metadata.row_group(i).column(names.index(column)) for i in range(metadata.num_row_groups))
-    return any(not g.is_stats_set or g.statistics.null_count < g.num_values for g in groups)
+        return metadata.num_rows, metadata.num_rows
+    groups = [metadata.row_group(i).column(names.index(column)) for i in range(metadata.num_row_groups)]
+    return sum(g.statistics.null_count for g in groups if g.is_stats_set), metadata.num_rows
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

@@ -128,13 +128,12 @@ class ScoringJob:
         prepared = prepare_prompts(pool.problems, source.tokenizer, settings.template, settings.template_args)
         notes = () if settings.force else _check_template(pool, source, prepared)
         prompts = prompt_ids(prepared)[: settings.limit]
-        missing = pool.missing(settings.k)[: len(prompts)]
-        wanted = sum((settings.k or pool.spec.k) - len(indices) for indices in missing)
+        wanted = int(pool.seen(settings.k)[: len(prompts)].sum())
         if not wanted:
             few = "" if settings.k is settings.limit is None else " within the given k and limit"
             raise PoolError(f"{pool.path} has no samples{few}: draw them with offleash sample, or restore its parts")
         spec = ScoreSpec(
-            pool=pool.spec.fingerprint(),
+            pool=pool.manifest.created_as,
             model=source.name,
             revision=source.revision,
             weights=source.weights,

@@ -39,7 +39,7 @@ class ScoreSpec(Spec):
     """What a score depends on. `model`, `revision`, `versions` and `created` are recorded but never compared."""
 
     pool: str
-    """The pool's fingerprint."""
+    """The fingerprint that the pool was created with."""
     model: str = field(compare=False)
     revision: str = field(compare=False)
     weights: str
@@ -83,16 +83,16 @@ class ScoreFolder:
 
     def __init__(self, path: Path, spec: ScoreSpec, draws: Draws) -> None:
         self.path, self.spec, self._draws = path, spec, draws
-        self._parts = Parts(path, "scores", SCHEMA, b"offleash.score", spec.fingerprint())
+        self._parts = Parts(path, "scores", SCHEMA, b"offleash.score", (spec.fingerprint(),))
 
     @classmethod
     def open(cls, pool: Pool, name: str) -> "ScoreFolder":
         """Raises PoolError if it does not exist, is damaged or belongs to another pool."""
         path = pool.path / "scores" / name
         spec = _read_spec(path / "score.json")
-        if spec.pool != pool.spec.fingerprint():
+        if spec.pool != pool.manifest.created_as:
             raise PoolError(f"{path} holds scores of another pool: move it away")
-        return cls(path, spec, Draws(pool.problem_ids, pool.spec.k))
+        return cls(path, spec, pool.draws)
 
     @classmethod
     def open_or_create(cls, pool: Pool, name: str, spec: ScoreSpec) -> "ScoreFolder":

@@ -1,7 +1,10 @@
 """SupportCallback on a real trl.GRPOTrainer, one process."""
 
 import json
+import os
 import shutil
+import threading
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.compute as pc
@@ -11,9 +14,13 @@ from offleash.callbacks import SupportCallback
 from offleash.callbacks.metrics import sample_metrics, spelling_metrics, support_metrics
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.eval.errors import ConfigError, PoolError, VerifyError
+from offleash.eval.lock import try_hold
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Verdict
+from offleash.eval.sampling import derive_seed
 from offleash.eval.tasks import load_task
+from offleash.eval.tasks.countdown import Countdown
+from tests.eval.pool.former import write_former
 
 
 @pytest.fixture(scope="module")
@@ -340,6 +347,112 @@ def test_rounds_cover_every_draw_once_within_the_batch(problems, k, score_k, bat
     draws = [(b.problem, i) for r in rounds for b in r.blocks for i in range(b.start, b.start + b.size)]
     assert sorted(draws) == [(p, i) for p in range(problems) for i in range(k)]
     assert all(sum(b.size for b in r.blocks) <= batch for r in rounds)
-    assert [r.number for r in rounds] == list(range(len(rounds)))
+    assert all(len({b.size for b in r.blocks}) == 1 for r in rounds)
     scored = {(b.problem, i) for r in rounds if r.scored for b in r.blocks for i in range(b.start, b.start + b.size)}
     assert {(p, i) for p in range(problems) for i in range(min(k, score_k))} <= scored
+
+
+# Base pools that several runs share
+
+
+class Edited(Countdown):
+    """Countdown with a reward that its user edited: an answer is right only if it is written with a minus sign."""
+
+    def __init__(self, **arguments) -> None:
+        super().__init__(**arguments)
+        self.version = "edited"
+
+    def verify(self, problems, completions, truncated=None):
+        verdicts = super().verify(problems, completions, truncated)
+        return [replace(v, correct=v.correct and "-" in c) for v, c in zip(verdicts, completions, strict=True)]
+
+
+def test_after_an_edit_of_the_reward_the_base_pool_is_judged_again_and_step_0_shows_nothing(
+    make_trainer, probe, capsys
+):
+    first = make_trainer("first", max_steps=1)
+    monitor = monitor_of(first, probe)
+    first.train()
+    before = monitor.base_pool.read(["problem_id", "index", "completion", "logprob", "correct"]).to_pylist()
+    capsys.readouterr()
+    second = make_trainer("second", max_steps=1)
+    edited = monitor_of(second, Edited(split="probe", n=12))
+    second.train()
+    said = capsys.readouterr().out
+    assert "96 samples of " + monitor.base_pool.path.name + " judged again" in said
+    assert "sampling" not in said.split("step 0")[0]
+    after = edited.base_pool.read(["problem_id", "index", "completion", "logprob", "correct"]).to_pylist()
+    assert [{**row, "correct": 0} for row in after] == [{**row, "correct": 0} for row in before]
+    assert sum(row["correct"] for row in after) < sum(row["correct"] for row in before)
+    assert min(edited.history[0]["support/unit/p_shrunk"], edited.history[0]["support/unit/p_expanded"]) > 0.001
+    assert Pool.open(monitor.base_pool.path).read(["correct"])["correct"].to_pylist() == [r["correct"] for r in before]
+
+
+def test_runs_with_another_k_or_other_problems_share_a_base_pool_and_a_resumed_one_finds_its_own_samples(
+    make_trainer, probe, tmp_path
+):
+    trainer = make_trainer("run", max_steps=2, save_strategy="steps", save_steps=2)
+    monitor = monitor_of(trainer, probe)
+    trainer.train()
+    base, metrics = monitor.base_hits.checksum(), dict(monitor.base_metrics)
+    other = make_trainer("other", max_steps=1)
+    wider = monitor_of(other, load_task("countdown", split="probe", n=16), k=10)
+    other.train()
+    assert wider.base_pool.path == monitor.base_pool.path
+    assert wider.base_hits.n_p.tolist() == [10] * 16
+    whole = Pool.open(monitor.base_pool.path)
+    assert (whole.is_complete, whole.duplicates(), len(whole.problem_ids)) == (True, 0, 16)
+    parts = whole.parts.paths()
+    resumed = make_trainer("run", max_steps=3, save_strategy="no")
+    late = monitor_of(resumed, probe)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    assert late.base_hits.checksum() == base
+    np.testing.assert_equal(late.base_metrics, metrics)
+    assert whole.parts.paths() == parts
+    assert min(late.history[0]["support/unit/p_shrunk"], wider.history[0]["support/unit/p_shrunk"]) > 0.001
+
+
+def test_rounds_do_not_depend_on_k_or_on_what_was_drawn_before():
+    at_once = plan_rounds(12, 16, 4, 48)
+    first = plan_rounds(12, 8, 4, 48)
+    rest = plan_rounds(12, 16, 4, 48, [np.arange(8, 16)] * 12)
+    assert [*first, *rest] == at_once
+    for done in range(len(at_once)):
+        drawn = {(b.problem, b.start + i) for r in at_once[:done] for b in r.blocks for i in range(b.size)}
+        missing = [np.array([i for i in range(16) if (p, i) not in drawn], dtype=int) for p in range(12)]
+        assert plan_rounds(12, 16, 4, 48, missing) == at_once[done:]
+
+
+def test_a_run_that_finds_its_base_pool_being_sampled_waits_with_a_line(make_trainer, probe, capsys):
+    trainer = make_trainer("run", max_steps=1)
+    monitor = monitor_of(trainer, probe, k=4)
+    policy_pool, base = monitor.policy_pool, monitor.base_pools
+    spec = policy_pool.base_spec(derive_seed(0, "base"))
+    lock = try_hold(base / policy_pool.base_name(spec, base))
+    release = threading.Timer(2.5, os.close, [lock])
+    release.start()
+    trainer.train()
+    release.join()
+    said = capsys.readouterr().out
+    assert said.count("another run is sampling it; waiting") == 1
+    assert monitor.base_pool.is_complete
+
+
+def test_the_base_pool_of_an_earlier_version_is_found_by_its_former_name(make_trainer, probe, tmp_path):
+    first = make_trainer("first", max_steps=1)
+    monitor = monitor_of(first, probe, k=4)
+    first.train()
+    path, spec = monitor.base_pool.path, monitor.base_pool.spec
+    samples = monitor.base_pool.read(["problem_id", "index", "completion", "answer", "correct", "status"])
+    former = path.parent / f"countdown-{spec.former_fingerprint()[:16]}"
+    pool = Pool.create(former, spec, probe.problems, monitor.base_pool.answers)
+    write_former(former, 3)
+    pool = Pool.open(former)
+    pool.append(samples)
+    shutil.rmtree(path)
+    second = make_trainer("second", max_steps=1)
+    again = monitor_of(second, probe, k=4)
+    second.train()
+    assert again.base_pool.path == former
+    assert again.base_hits.checksum() == monitor.base_hits.checksum()
+    assert not path.exists()

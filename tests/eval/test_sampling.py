@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.sampling import Plan, Sampling, block_seed, derive_seed, round_seed
+from offleash.eval.sampling import Plan, Sampling, derive_seed, round_seed, sample_seed
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,13 @@ def test_the_json_of_a_plan_is_that_of_pools_on_disk() -> None:
 
 
 def test_seeds_are_those_of_every_earlier_version() -> None:
-    assert block_seed(0, "p1", 16) == 2084791555996070
+    assert sample_seed(0, "p1", 0) == 4033924140115444
     assert derive_seed(0, 42, "base") == 4161377370
     assert round_seed(7, 3) == 1698595815
 
 
-def test_a_blocks_seed_is_its_own() -> None:
-    seeds = {block_seed(s, f"p{p}", start) for s in range(3) for p in range(50) for start in range(0, 1024, 16)}
-    assert len(seeds) == 3 * 50 * 64
-    assert max(seeds) < 2**52
+def test_a_samples_seed_is_its_own_and_the_next_one_follows() -> None:
+    seeds = {sample_seed(s, f"p{p}", index) for s in range(3) for p in range(50) for index in range(1024)}
+    assert len(seeds) == 3 * 50 * 1024
+    assert max(seeds) < 2**53
+    assert sample_seed(0, "p1", 7) == sample_seed(0, "p1", 0) + 7

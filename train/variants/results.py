@@ -105,7 +105,7 @@ def read_sweep(runs: Sequence[Run]) -> Sweep:
     if not ended:
         raise ConfigError("no run of this sweep has ended yet: nothing to report")
     records = [_record(run.folder) for run in ended]
-    pools = {_pool(record): run for record, run in zip(records, ended, strict=True)}
+    pools = {_base_words(record): run for record, run in zip(records, ended, strict=True)}
     if len(pools) > 1:
         (first, run), (second, other) = list(pools.items())[:2]
         raise ConfigError(
@@ -188,6 +188,12 @@ def _record(folder: Path) -> dict[str, Any]:
 
 def _pool(record: Mapping[str, Any]) -> str:
     return Path(record["base_pool"]).name
+
+
+def _base_words(record: Mapping[str, Any]) -> str:
+    """What a run was measured against: a base pool may hold more, of which each run takes its problems and its k."""
+    samples = record.get("base_hits") or ""
+    return f"{_pool(record)} (k = {record['k']}{f', counts {samples[:8]}' if samples else ''})"
 
 
 def _metrics(raw: Mapping[str, float | None], record: Mapping[str, Any]) -> dict[str, float]:

@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -602,11 +603,28 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, field: str, value: A
             compared(tmp_path / "b", tmp_path / "p", force=True)
 
 
+def test_pools_are_compared_on_the_problems_that_both_have(tmp_path: Path) -> None:
+    """A base pool that another run made grow is still the base of this one."""
+    make_pool(tmp_path / "b", [1, 0, 3, 2], 4, make_problems(4))
+    make_pool(tmp_path / "p", [1, 3], 4, make_problems(4)[2:0:-1])
+    make_pool(tmp_path / "b-alone", [0, 3], 4, make_problems(4)[1:3])
+    make_pool(tmp_path / "p-alone", [3, 1], 4, make_problems(4)[1:3], weights="v")
+    found = compared(tmp_path / "b", tmp_path / "p")
+    alone = compared(tmp_path / "b-alone", tmp_path / "p-alone")
+    assert found.warnings == ("2 of the 4 problems of b are left out: the policy has no samples of them",)
+    assert found.policies[0].overall.problems == 2
+    assert found.policies[0].overall.curves == alone.policies[0].overall.curves
+    assert (found.base.draws, alone.base.draws) == (8, 8)
+
+
 def test_other_problems_or_other_listed_answers_are_refused(tmp_path: Path) -> None:
     make_pool(tmp_path / "b", [1, 0], 2, make_problems(2))
-    make_pool(tmp_path / "p", [1, 0, 0], 2, make_problems(3))
-    with pytest.raises(PoolError, match="problems: "):
+    make_pool(tmp_path / "p", [1], 2, [replace(make_problems(2)[1], gold="9")])
+    with pytest.raises(PoolError, match="problems: 'p1'"):
         compared(tmp_path / "b", tmp_path / "p", force=True)
+    make_pool(tmp_path / "r", [1], 2, make_problems(3)[2:])
+    with pytest.raises(PoolError, match="problems: "):
+        compared(tmp_path / "b", tmp_path / "r", force=True)
     problems = make_problems(2)
     Pool.create(tmp_path / "q", make_spec(problems, 2, weights="q"), problems, [("0",), ("2",)])
     with pytest.raises(PoolError, match="correct answers listed"):

@@ -310,7 +310,8 @@ class Dealt(CoinEngine):
     """A store of eight completions for each problem, dealt out from another place each time."""
 
     def completions(self, request: Request, seed: int) -> list[Completion]:
-        return [Completion(f"no{(seed + i) % 8}", 2, None, "stop") for i in range(request.n)]
+        place = 3 * (request.start // 8)
+        return [Completion(f"no{(place + i) % 8}", 2, None, "stop") for i in range(request.n)]
 
 
 @pytest.mark.parametrize("logprobs", [True, False])
@@ -442,3 +443,33 @@ def test_a_pool_of_an_unknown_plan_is_refused(tmp_path: Path) -> None:
         (tmp_path / "pool.json").write_text(text.replace('"fixed"', f'"{kind}"'))
         with pytest.raises(PoolError, match=kind):
             Pool.open(tmp_path)
+
+
+# A pool that grows
+
+
+class SampleEngine(CoinEngine):
+    """As engines are meant to: each sample of a request has its own seed."""
+
+    def completions(self, request: Request, seed: int) -> list[Completion]:
+        one = Request(request.problem, request.prompt, request.start, 1, seed)
+        return [c for i in range(request.n) for c in super(SampleEngine, self).completions(one, seed + i)]
+
+
+@pytest.mark.parametrize("successes", [None, 3])
+@pytest.mark.parametrize("ks", list(permutations([5, 33, 64])))
+def test_grown_in_any_order_a_pool_holds_the_samples_of_one_drawn_at_once(
+    tmp_path: Path, ks: tuple[int, ...], successes: int | None
+) -> None:
+    task, some = Coin(8), Coin(3)
+    at_once, grown = make_pool(tmp_path / "at once", task, 64, successes), tmp_path / "grown"
+    fill(at_once, task, SampleEngine())
+    for k, part in zip(ks, (some, task, some), strict=True):
+        pool = make_pool(grown, part, k, successes)
+        fill(pool, part, SampleEngine(block=8))
+        assert Ledger(pool).is_complete
+        assert (pool.hits().n_p <= k).all()
+    last = make_pool(grown, task, 64, successes)
+    fill(last, task, SampleEngine(block=16))
+    assert content(last) == content(at_once)
+    assert last.duplicates() == 0

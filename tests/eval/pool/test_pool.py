@@ -25,6 +25,7 @@ from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.pool.testing import make_pool, make_spec
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Plan
+from tests.eval.pool.former import write_former
 
 PROBLEMS = [Problem(f"p{i}", f"{i} + {i} =", str(2 * i), {"level": i}) for i in range(5)]
 SPEC = make_spec(PROBLEMS, 40, stop=("\n",))
@@ -176,12 +177,12 @@ def test_an_append_that_repeats_itself_is_refused(tmp_path: Path) -> None:
         ("stop", ()),
         ("weights", "v"),
         ("seed", 1),
-        ("k", 41),
+        ("task_version", "2"),
         ("plan", Plan(successes=3)),
     ],
 )
 def test_another_spec_is_refused_naming_the_field_and_both_values(tmp_path: Path, field: str, value: Any) -> None:
-    Pool.create(tmp_path, SPEC, PROBLEMS)
+    Pool.create(tmp_path, SPEC, PROBLEMS).append(rows([(0, 0)]))
     other = replace(SPEC, **{field: value})
     assert other.fingerprint() != SPEC.fingerprint()
     with pytest.raises(PoolError) as caught:
@@ -196,7 +197,7 @@ def test_every_compared_field_changes_the_fingerprint_and_no_other_does() -> Non
         special = {"plan": Plan(successes=1), "versions": {"x": 1}, "stop": ("x",)}
         changed = special.get(item.name) or type(value)(7)
         other = replace(SPEC, **{item.name: changed})
-        recorded_only = item.name in ("model", "revision", "versions", "created")
+        recorded_only = item.name in ("model", "revision", "versions", "created", "problems", "k")
         assert (other.fingerprint() == SPEC.fingerprint()) is recorded_only, item.name
         assert (SPEC.differences(other) == []) is recorded_only, item.name
     same = replace(SPEC, temperature=1, stop=["\n"])
@@ -243,7 +244,9 @@ def test_opening_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     for damaged, message in [
         (text[:50], "JSON"),
         ("[]", "does not describe a pool"),
-        (text.replace('"format": 3', '"format": 4'), "format 4"),
+        (text.replace('"format": 4', '"format": 5'), "format 5"),
+        (text.replace('"budgets"', '"budget"'), "budgets"),
+        (text.replace('"k": 40', '"k": 41'), "budgets"),
         (text.replace('"temperature": 1.0', '"temperature": 0.5'), "changed after"),
         (text.replace('"temperature": 1.0', '"temperature": null'), "cannot be read"),
         (text.replace('"temperature"', '"heat"'), "unknown.*heat"),
@@ -582,12 +585,10 @@ OLD_COLUMNS = pa.schema(
 def pool_of_format_1(path: Path, pairs: list[tuple[int, int]]) -> None:
     """As it was on disk: the extraction rule is in a column called `step`."""
     pool = Pool.create(path, SPEC, PROBLEMS)
-    text = (path / "pool.json").read_text()
-    assert '"format": 3' in text
-    (path / "pool.json").write_text(text.replace('"format": 3', '"format": 1'))
+    write_former(path, 1)
     columns = {**rows(pairs), "step": ["boxed" if i % 2 else None for _, i in pairs]}
     arrays = [pa.array(columns.get(item.name, [None] * len(pairs)), item.type) for item in OLD_COLUMNS]
-    stamp = {b"offleash.spec": pool.spec.fingerprint().encode()}
+    stamp = {b"offleash.spec": pool.spec.former_fingerprint().encode()}
     part = path / f"samples-{time.time_ns():020d}-0123456789ab.parquet"
     pq.write_table(pa.Table.from_arrays(arrays, schema=OLD_COLUMNS.with_metadata(stamp)), part, compression="zstd")
 

@@ -16,6 +16,7 @@ from offleash.eval.pool.rows import SCHEMA, Sample
 from offleash.eval.pool.spellings import match_spellings, respelled
 from offleash.eval.pool.testing import make_pool, make_problems, make_spec
 from offleash.eval.problem import Verdict
+from tests.eval.pool.former import write_former
 
 K = 30
 PROBLEMS = make_problems(3)
@@ -100,11 +101,11 @@ def test_pools_of_other_problems_are_not_matched(tmp_path: Path) -> None:
 
 
 def old_part(pool: Pool, columns: dict[str, list[Any]]) -> None:
-    """A part as format 2 wrote it: no column `spelling`."""
-    schema = SCHEMA.remove(SCHEMA.get_field_index("spelling"))
+    """A part as format 2 wrote it: no columns `spelling` and `truncated`."""
+    schema = pa.schema([item for item in SCHEMA if item.name not in ("spelling", "truncated")])
     count = len(columns["problem_id"])
     arrays = [pa.array(columns.get(item.name, [None] * count), item.type) for item in schema]
-    stamp = {b"offleash.spec": pool.spec.fingerprint().encode()}
+    stamp = {b"offleash.spec": pool.spec.former_fingerprint().encode()}
     path = pool.path / f"samples-{time.time_ns():020d}-0123456789ab.parquet"
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema.with_metadata(stamp)), path)
 
@@ -112,8 +113,7 @@ def old_part(pool: Pool, columns: dict[str, list[Any]]) -> None:
 def test_a_pool_of_format_2_opens_without_spellings_and_continues_with_them(tmp_path: Path) -> None:
     path = tmp_path / "old"
     Pool.create(path, make_spec(PROBLEMS[:1], 4), PROBLEMS[:1], ANSWERS[:1])
-    text = (path / "pool.json").read_text()
-    (path / "pool.json").write_text(text.replace('"format": 3', '"format": 2'))
+    write_former(path, 2)
     pool = Pool.open(path)
     old = {"problem_id": ["p0"] * 2, "index": [0, 1], "answer": ["1+2", None], "correct": [True, False]}
     old_part(pool, {**old, "status": ["ok", "no_answer"]})

@@ -20,7 +20,6 @@ from offleash.callbacks import SupportCallback
 from offleash.callbacks.contamination import check_contamination
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
-from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.callbacks.policy.trl_seam import text_tokenizer
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
@@ -47,9 +46,8 @@ def base_solutions(trainer: ExplorerTrainer, problems: Sequence[Problem], k: int
     if (monitor := next((each for each in callbacks if isinstance(each, SupportCallback)), None)) is not None:
         check_contamination([problem.prompt for problem in problems], monitor.task)
         folder, batch = monitor.base_pools, monitor.batch_size * trainer.accelerator.num_processes
-    rounds = [round_._replace(scored=False) for round_ in plan_rounds(len(problems), k, k, batch)]
     task, sampling = _Part(trainer.verifier.task, problems), as_trained(trainer)
-    filler = PolicyPool(trainer, task, k=k, sampling=sampling, rounds=rounds, kl_to_base=False)
+    filler = PolicyPool(trainer, task, k=k, sampling=sampling, score_k=0, batch=batch, kl_to_base=False)
     ranks, seed = Ranks(trainer.accelerator), derive_seed("training problems", "base")
     spec = ranks.on_main(lambda: filler.base_spec(seed))
     pool = filler.fill_base(folder, spec, seed, step=step)
