@@ -221,10 +221,9 @@ def _find(
 def _check_paths(paths: Sequence[Path]) -> None:
     if not paths:
         raise ConfigError("no file to import: name at least one")
-    seen: dict[Path, Path] = {}
-    for path in paths:
-        if (same := seen.setdefault(path.resolve(), path)) is not path:
-            raise ConfigError(f"{path} is given twice ({same}): its samples would count twice")
+    counts = Counter(path.resolve() for path in paths)
+    if repeated := next((path for path in paths if counts[path.resolve()] > 1), None):
+        raise ConfigError(f"{repeated} is given twice: its samples would count twice")
 
 
 def _check_choices(found: _Found) -> None:

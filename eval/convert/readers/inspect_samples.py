@@ -80,7 +80,8 @@ def _judged(row: Mapping[str, Any], reading: Reading) -> tuple[bool | None, Stat
     value = values[name]
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return False, "error", None, name
-    return verdict(value, name, reading), None, answer, name
+    is_silent = name in scores and as_mapping(scores[name], "score").get("value") == "N"
+    return verdict(value, name, reading), "no_answer" if is_silent else None, answer, name
 
 
 def _values(scores: Mapping[str, Any]) -> dict[str, Any]:

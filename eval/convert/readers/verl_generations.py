@@ -30,7 +30,8 @@ def verl_records(row: Mapping[str, Any], reading: Reading) -> list[Record]:
     prompt, completion = given_prompt(row["input"], "input"), as_completion(row["output"])
     if completion is None:
         raise BadRow("output is missing")
-    correct, judged_by = judged(numeric(row, _DESCRIBED), reading, "acc" if "acc" in row else "score")
+    default = "acc" if "acc" in row else "score"
+    correct, judged_by = judged({default: row[default], **numeric(row, _DESCRIBED)}, reading, default)
     others = {name: value for name, value in row.items() if name not in COLUMNS | _DESCRIBED}
     answer, answered = given_answer(others, reading)
     return [
