@@ -159,7 +159,8 @@ def _import_records(
         _check_verdicts(found, records, dict(zip((problem.id for problem in problems), answers, strict=True)))
     k = _largest_index(found, records, len(problems)) + 1
     step = records[0].step
-    spec = replace(_spec_of(found, step, task, model, sampling), problems=problems_fingerprint(problems))
+    paths = [found.paths[number] for number in sorted({record.file for record in records})]
+    spec = replace(_spec_of(found.form, paths, step, task, model, sampling), problems=problems_fingerprint(problems))
     if spec.engine == ENGINE:
         spec = replace(spec, versions={ENGINE: " ".join(_recorded_statuses(records, task))})
     judge = _given_verdicts if task is None else _Verifier(task, problems)
@@ -311,9 +312,11 @@ def _with_completions(found: _Found, records: Sequence[Record], step: int | None
     """The records with their completions, read again, in groups of bounded size."""
     group: list[Record] = []
     chars = 0
-    for number, path in enumerate(found.paths):
-        expected = [record for record in records if record.file == number]
-        for record, again in _read_again(found, path, expected, step):
+    by_file: dict[int, list[Record]] = {}
+    for record in records:
+        by_file.setdefault(record.file, []).append(record)
+    for number, expected in by_file.items():
+        for record, again in _read_again(found, found.paths[number], expected, step):
             group.append(replace(record, completion=again.completion))
             chars += len(again.completion or "")
             if len(group) >= PART_ROWS or chars >= PART_CHARS:
@@ -327,8 +330,6 @@ def _read_again(
     found: _Found, path: Path, expected: Sequence[Record], step: int | None
 ) -> Iterator[tuple[Record, Record]]:
     """Each record of a file as it was and as it is now. Raises ConfigError if the file changed."""
-    if not expected:
-        return
     place, of_path = 0, found.form.step_of(path)
     for line, row in numbered_rows(path, found.ends.get(path)):
         changed = ConfigError(f"{path} changed while it was read, at line {line}: import it again")
@@ -551,12 +552,18 @@ def _sample(record: Record, verdict: Verdict) -> Sample:
     return Sample.judged(record.problem_id, record.index, verdict, **measured)
 
 
-def _spec_of(found: _Found, step: int | None, task: Task | None, model: str, sampling: Mapping[str, float]) -> PoolSpec:
+def _spec_of(
+    form: Format,
+    paths: Sequence[Path],
+    step: int | None,
+    task: Task | None,
+    model: str,
+    sampling: Mapping[str, float],
+) -> PoolSpec:
     """As given, then from the pool.json of an exported folder, otherwise unknown."""
-    path = found.paths[0]
-    is_exported = len(found.paths) == 1 and (path / "pool.json").is_file()
-    known = Pool.open(path).spec if is_exported else _unknown_spec(found.paths, step)
-    said: dict[str, Any] = found.form.settings(path) if found.form.settings else {}
+    is_exported = len(paths) == 1 and (paths[0] / "pool.json").is_file()
+    known = Pool.open(paths[0]).spec if is_exported else _unknown_spec(paths, step)
+    said: dict[str, Any] = form.settings(paths[0]) if form.settings else {}
     said |= sampling
     said |= {name: int(said[name]) for name in ("top_k", "max_new_tokens") if name in said}
     if model != "unknown":

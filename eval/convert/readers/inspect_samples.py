@@ -18,7 +18,15 @@ from offleash.eval.convert.readers.record import (
     question_of,
     verdict,
 )
-from offleash.eval.convert.readers.values import BadRow, as_completion, as_integer, as_logprob, as_mapping, as_text
+from offleash.eval.convert.readers.values import (
+    BadRow,
+    as_completion,
+    as_integer,
+    as_items,
+    as_logprob,
+    as_object,
+    as_text,
+)
 from offleash.eval.problem import Status
 
 COLUMNS = frozenset({"id", "epoch", "input", "target", "output", "scores", "eval"})
@@ -32,9 +40,9 @@ def inspect_records(row: Mapping[str, Any], reading: Reading) -> list[Record]:
         raise BadRow("has no id or no epoch")
     if row.get("invalidation") is not None:
         raise BadRow("was invalidated: run it again with inspect eval-retry")
-    about = as_mapping(row["eval"], "eval")
-    output = as_mapping(row["output"] or {}, "output")
-    choice = as_mapping(next(iter(output.get("choices") or []), {}), "choices")
+    about = as_object(row["eval"], "eval")
+    output = as_object(row["output"] or {}, "output")
+    choice = as_object(next(iter(as_items(output.get("choices"), "choices")), {}), "choices")
     prompt = given_prompt(_resolved(row["input"], row.get("attachments") or {}), "input")
     target = row["target"]
     correct, status, answer, judged_by = _judged(row, reading)
@@ -72,15 +80,15 @@ def _judged(row: Mapping[str, Any], reading: Reading) -> tuple[bool | None, Stat
         return (False if reading.verdicts else None), "error", None, ""
     if not reading.verdicts:
         return None, None, None, ""
-    scores = as_mapping(row["scores"] or {}, "scores")
+    scores = as_object(row["scores"] or {}, "scores")
     values = _values(scores)
     name = chosen_score(values, reading)
     scorer = name if name in scores else name.rpartition("/")[0]
-    answer = as_text(as_mapping(scores[scorer], "score").get("answer"), "answer")
+    answer = as_text(as_object(scores[scorer], "score").get("answer"), "answer")
     value = values[name]
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return False, "error", None, name
-    is_silent = name in scores and as_mapping(scores[name], "score").get("value") == "N"
+    is_silent = name in scores and as_object(scores[name], "score").get("value") == "N"
     return verdict(value, name, reading), "no_answer" if is_silent else None, answer, name
 
 
@@ -88,7 +96,7 @@ def _values(scores: Mapping[str, Any]) -> dict[str, Any]:
     """Every number that a scorer gave, by name."""
     found: dict[str, Any] = {}
     for scorer, score in scores.items():
-        value = as_mapping(score, "score").get("value")
+        value = as_object(score, "score").get("value")
         if isinstance(value, Mapping):
             found |= {f"{scorer}/{name}": _number(one, scorer) for name, one in value.items()}
         else:
@@ -112,7 +120,7 @@ def _completion(output: Mapping[str, Any], choice: Mapping[str, Any]) -> str:
     given = output.get("completion")
     if isinstance(given, str) and given:
         return given
-    message = as_mapping(choice.get("message") or {}, "message")
+    message = as_object(choice.get("message") or {}, "message")
     content = message.get("content") or ""
     if isinstance(content, list):
         content = [part for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
@@ -127,7 +135,7 @@ def _measured(choice: Mapping[str, Any], output: Mapping[str, Any]) -> tuple[int
     content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     if not isinstance(content, list) or not content:
         return tokens, None
-    each = [as_logprob(as_mapping(one, "logprobs").get("logprob"), "logprob") for one in content]
+    each = [as_logprob(as_object(one, "logprobs").get("logprob"), "logprob") for one in content]
     return len(each), None if None in each else sum(one or 0.0 for one in each)
 
 
@@ -138,7 +146,7 @@ def _resolved(value: Any, attachments: Mapping[str, Any]) -> Any:
         return held if isinstance(held, str) else value
     if not isinstance(value, list):
         return value
-    messages = [as_mapping(message, "each message of input") for message in value]
+    messages = [as_object(message, "each message of input") for message in value]
     return [
         {"role": message.get("role", "user"), "content": _content(message.get("content"), attachments)}
         for message in messages
@@ -148,7 +156,7 @@ def _resolved(value: Any, attachments: Mapping[str, Any]) -> Any:
 def _content(content: Any, attachments: Mapping[str, Any]) -> Any:
     if not isinstance(content, list):
         return _resolved(content, attachments)
-    parts = [as_mapping(part, "each part of a message") for part in content]
+    parts = [as_object(part, "each part of a message") for part in content]
     return [
         {
             name: _resolved(one, attachments) if isinstance(one, str) else one

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from offleash.eval.convert.readers.values import BadRow, as_number, as_text
+from offleash.eval.convert.readers.values import BadRow, as_completion, as_number, as_text
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Status, chat_text
 from offleash.eval.tasks.loading import content_id
@@ -130,6 +130,32 @@ def given_answer(columns: Mapping[str, Any], reading: Reading) -> tuple[str | No
         raise BadRow(f"has no column {reading.answer!r} for answers; it has {', '.join(columns) or 'none'}")
     found = as_text(columns[reading.answer], reading.answer)
     return (None if found is None or found.lower() in ("", "[invalid]") else found), True
+
+
+def generation(
+    row: Mapping[str, Any],
+    prompt_column: str,
+    completion_column: str,
+    verdict_of: tuple[bool | None, str],
+    *,
+    source: str = "prompt",
+    **more: Any,
+) -> Record:
+    """The record of a row of a trainer without ids: a problem is the hash of its prompt."""
+    prompt = given_prompt(row[prompt_column], prompt_column)
+    completion = as_completion(row[completion_column])
+    if completion is None:
+        raise BadRow(f"{completion_column} is missing")
+    correct, judged_by = verdict_of
+    return Record(
+        prompt_id(prompt, source),
+        completion=completion,
+        correct=correct,
+        judged_by=judged_by,
+        prompt=prompt,
+        question=question_of(prompt),
+        **more,
+    )
 
 
 def given_prompt(value: Any, name: str) -> Prompt:

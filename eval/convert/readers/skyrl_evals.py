@@ -10,38 +10,18 @@ a line per turn, without saying which is the last: it is refused.
 from collections.abc import Mapping
 from typing import Any
 
-from offleash.eval.convert.readers.record import (
-    Reading,
-    Record,
-    given_prompt,
-    gold_text,
-    judged,
-    prompt_id,
-    question_of,
-)
-from offleash.eval.convert.readers.values import BadRow, as_completion, as_number
+from offleash.eval.convert.readers.record import Reading, Record, generation, gold_text, judged
+from offleash.eval.convert.readers.values import BadRow, as_number
 
 COLUMNS = frozenset({"input_prompt", "output_response", "score"})
 
 
 def skyrl_records(row: Mapping[str, Any], reading: Reading) -> list[Record]:
-    prompt, completion = given_prompt(row["input_prompt"], "input_prompt"), as_completion(row["output_response"])
-    if completion is None:
-        raise BadRow("output_response is missing")
-    correct, judged_by = judged({"score": _reward(row["score"])}, reading)
+    verdict = judged({"score": _reward(row["score"])}, reading)
     stopped = row.get("stop_reason")
-    return [
-        Record(
-            prompt_id(prompt, str(row.get("data_source") or "skyrl")),
-            completion=completion,
-            correct=correct,
-            judged_by=judged_by,
-            truncated=None if stopped is None else stopped == "length",
-            prompt=prompt,
-            question=question_of(prompt),
-            gold=_gold(row.get("env_extras")),
-        )
-    ]
+    truncated = None if stopped is None else stopped == "length"
+    source, gold = str(row.get("data_source") or "skyrl"), _gold(row.get("env_extras"))
+    return [generation(row, "input_prompt", "output_response", verdict, source=source, truncated=truncated, gold=gold)]
 
 
 def is_next_turn(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
@@ -58,8 +38,8 @@ def is_next_turn(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
 def _reward(score: Any) -> Any:
     if not isinstance(score, list):
         return score
-    per_token = [as_number(one, "score") or 0.0 for one in score]
-    if not per_token or sum(per_token) != per_token[-1]:
+    per_token = [value for value in (as_number(one, "score") for one in score) if value is not None]
+    if len(per_token) < len(score) or not per_token or sum(per_token) != per_token[-1]:
         raise BadRow(f"score is a reward per token that is not all on the last one, got {score!r:.40}")
     return per_token[-1]
 

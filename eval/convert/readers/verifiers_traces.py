@@ -28,10 +28,10 @@ from offleash.eval.convert.readers.values import (
     BadRow,
     as_completion,
     as_integer,
-    as_list,
+    as_items,
     as_logprob,
-    as_mapping,
     as_number,
+    as_object,
     as_prompt,
     as_text,
 )
@@ -46,9 +46,9 @@ _GOLDS = ("answer", "gold", "ground_truth", "target", "solution")
 
 
 def trace_records(row: Mapping[str, Any], reading: Reading) -> list[Record]:
-    task = as_mapping(row["task"], "task")
-    data = as_mapping(task.get("data") or {}, "task.data")
-    traces = [as_mapping(trace, "each of traces") for trace in row["traces"] or []]
+    task = as_object(row["task"], "task")
+    data = as_object(task.get("data") or {}, "task.data")
+    traces = [as_object(trace, "each of traces") for trace in as_items(row["traces"], "traces")]
     run = row.get("run")
     work = run.get("work") if isinstance(run, Mapping) else None
     work = work if isinstance(work, Mapping) else {}
@@ -75,16 +75,16 @@ def trace_records(row: Mapping[str, Any], reading: Reading) -> list[Record]:
 
 def _record(trace: Mapping[str, Any], reading: Reading, record: Record) -> Record:
     """The record with what the trace says."""
-    path = _conversation([as_mapping(node, "each of nodes") for node in trace.get("nodes") or []])
+    path = _conversation([as_object(node, "each of nodes") for node in as_items(trace.get("nodes"), "nodes")])
     said = [node for node in path if node.get("sampled")]
     first = path.index(said[0]) if said else len(path)
     if record.prompt is None and first:
         record.prompt = given_prompt([_plain(node) for node in path[:first]], "nodes")
     record.question = question_of(record.prompt) if record.prompt is not None else ""
     record.completion = as_completion([_plain(node) for node in said])
-    record.tokens, record.logprob = _measured(said, as_list(trace.get("calls") or []))
+    record.tokens, record.logprob = _measured(said, as_items(trace.get("calls"), "calls"))
     record.truncated = _truncated(trace)
-    record.answer, record.answered = given_answer(as_mapping(trace.get("info") or {}, "info"), reading)
+    record.answer, record.answered = given_answer(as_object(trace.get("info") or {}, "info"), reading)
     if not trace.get("ok", not trace.get("errors")):
         record.status, record.correct = "error", False if reading.verdicts else None
     elif reading.verdicts:
@@ -94,11 +94,11 @@ def _record(trace: Mapping[str, Any], reading: Reading, record: Record) -> Recor
 
 def _judged(trace: Mapping[str, Any], reading: Reading) -> tuple[bool, str]:
     """By a reward, by their sum, or by a metric if it is asked for."""
-    rewards = {name: _score(value) for name, value in as_mapping(trace.get("rewards") or {}, "rewards").items()}
+    rewards = {name: _score(value) for name, value in as_object(trace.get("rewards") or {}, "rewards").items()}
     scores = {name: score for name, (score, _) in rewards.items()}
     if reading.correct or len(scores) > 1:
         total = sum(score * weight for score, weight in rewards.values() if score is not None)
-        scores = {**as_mapping(trace.get("metrics") or {}, "metrics"), TOTAL: total, **scores}
+        scores = {**as_object(trace.get("metrics") or {}, "metrics"), TOTAL: total, **scores}
     name = chosen_score(scores, reading)
     return verdict(scores[name], name, reading), name
 
@@ -106,18 +106,18 @@ def _judged(trace: Mapping[str, Any], reading: Reading) -> tuple[bool, str]:
 def _score(reward: Any) -> tuple[float | None, float]:
     if reward is None:
         return None, 1.0
-    reward = as_mapping(reward, "each of rewards")
+    reward = as_object(reward, "each of rewards")
     weight = as_number(reward.get("weight"), "weight")
     return as_number(reward.get("score"), "score"), 1.0 if weight is None else weight
 
 
 def _of_policy(traces: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    trainable = [trace for trace in traces if as_mapping(trace.get("agent") or {}, "agent").get("trainable", True)]
+    trainable = [trace for trace in traces if as_object(trace.get("agent") or {}, "agent").get("trainable", True)]
     return trainable or traces
 
 
 def _agent(trace: Mapping[str, Any]) -> str:
-    return str(as_mapping(trace.get("agent") or {}, "agent").get("name") or "agent")
+    return str(as_object(trace.get("agent") or {}, "agent").get("name") or "agent")
 
 
 def _conversation(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -137,14 +137,15 @@ def _conversation(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
 
 def _plain(node: Mapping[str, Any]) -> dict[str, Any]:
     """Speaker and text of a node: ids, reasoning and tool calls differ from sample to sample of one prompt."""
-    message = as_mapping(node.get("message"), "message")
+    message = as_object(node.get("message"), "message")
     return {"role": message.get("role", "assistant"), "content": message.get("content") or ""}
 
 
 def _measured(said: Sequence[Mapping[str, Any]], calls: Sequence[Any]) -> tuple[int | None, float | None]:
     """(tokens, log-probability) that the model sampled; the tokens of the provider's bill if it gave no token ids."""
-    tokens = sum(sum(map(bool, as_list(node.get("mask") or []))) for node in said)
-    logprobs = [as_logprob(one, "logprobs") or 0.0 for node in said for one in as_list(node.get("logprobs") or [])]
+    tokens = sum(sum(map(bool, as_items(node.get("mask"), "mask"))) for node in said)
+    given = [one for node in said for one in as_items(node.get("logprobs"), "logprobs")]
+    logprobs = [one for one in (as_logprob(one, "logprobs") for one in given) if one is not None]
     if tokens:
         return tokens, sum(logprobs) if len(logprobs) == tokens else None
     used = [call.get("usage") for call in calls if isinstance(call, Mapping)]
@@ -153,8 +154,9 @@ def _measured(said: Sequence[Mapping[str, Any]], calls: Sequence[Any]) -> tuple[
 
 
 def _truncated(trace: Mapping[str, Any]) -> bool:
-    calls = [call for call in trace.get("calls") or [] if isinstance(call, Mapping) and call.get("error") is None]
-    is_cut = bool(calls) and calls[-1].get("finish_reason") == "length"
+    calls = [as_object(call, "each of calls") for call in as_items(trace.get("calls"), "calls")]
+    answered = [call for call in calls if call.get("error") is None]
+    is_cut = bool(answered) and answered[-1].get("finish_reason") == "length"
     return is_cut or trace.get("stop_condition") in _CUT
 
 

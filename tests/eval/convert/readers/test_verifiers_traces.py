@@ -155,7 +155,7 @@ def test_the_conversation_is_the_path_to_the_last_leaf(write_lines: Maker, pool_
     ("damage", "message"),
     [
         ({"nodes": [node("user", "q", 3)]}, "line 1 node 0 has the parent 3"),
-        ({"nodes": "none"}, "line 1 each of nodes must be an object"),
+        ({"nodes": "none"}, "line 1 nodes must be a list, got 'none'"),
         ({"rewards": {"correct": {"score": float("nan")}}}, "line 1 correct is missing"),
         ({"rewards": {"correct": None}}, "line 1 correct is missing"),
         ({"rewards": {}}, "the file has 0 scores"),
