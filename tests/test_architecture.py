@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("eval.comparison",),
     ("eval.scoring",),
     ("eval.convert",),
+    ("eval.convert.readers",),
     ("eval.pool",),
     ("eval.stats.leash",),
     ("eval.engines.cluster", "eval.tasks", "eval.stats"),

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offleash.eval.convert.values import as_prompt, prompt_text
+from offleash.eval.convert.readers.values import as_prompt, prompt_text
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.files import atomic_path
 from offleash.eval.pool.pool import Pool

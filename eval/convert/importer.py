@@ -1,14 +1,17 @@
-"""Importing samples as a pool: every row is read and checked first, then the pool is written atomically.
+"""Importing samples as pools: every row is read and checked first, then a pool is written atomically.
 
-The file is read twice. The first time everything but the completions is kept, each distinct text once; the second time
+Files are read twice. The first time everything but the completions is kept, each distinct text once; the second time
 completions are verified and written group by group. So memory holds a few hundred bytes for each row, however long the
 completions and prompts are.
 
-Verdicts are taken from the file, unless a task is given: then the task supplies the problems and verifies every
+Verdicts are taken from the files, unless a task is given: then the task supplies the problems and verifies every
 completion. Sampling settings that are not given are recorded as unknown: -1 for a number, "unknown" for a name. A
 dataset folder that was exported from a pool has all of them in its pool.json.
+
+Several files of one training step are one pool. Several steps are one pool each: a series.
 """
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
@@ -17,8 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from offleash.eval.convert.formats import COLUMNS, Format, Reading, Record, check_lines, numbered_rows, recognize
-from offleash.eval.convert.values import BadRow
+from offleash.eval.convert.dumps import read_records, records_of_row
+from offleash.eval.convert.formats import AUTO, Format, check_lines, numbered_rows
+from offleash.eval.convert.readers import native_rows
+from offleash.eval.convert.readers.record import Reading, Record
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.files import atomic_path
 from offleash.eval.fingerprint import problems_fingerprint
@@ -43,7 +48,9 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What was imported: the format of the file, counts, and the columns that were ignored."""
+    """What was imported: the format of the files, counts, the columns that were ignored, the score that was the
+    verdict ("" if the file says `correct` or a task verified), and the training step where there is one.
+    """
 
     format: str
     problems: int
@@ -52,38 +59,127 @@ class Imported:
     most: int
     correct: int
     ignored: tuple[str, ...]
+    judged_by: str = ""
+    step: int | None = None
+    pool: Path = Path()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the first reading of the files found; `records` are without the text of their completions."""
+
+    paths: tuple[Path, ...]
+    ends: Mapping[Path, int]
+    form: Format
+    reading: Reading
+    records: list[Record]
+    ignored: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.paths[0]) if len(self.paths) == 1 else f"{self.paths[0]} and {len(self.paths) - 1} more"
+
+    def check(self, bad: Sequence[tuple[Record, str]], rows: int) -> None:
+        """Raises ConfigError that lists the bad lines of the first file that has any."""
+        if bad:
+            file = min(record.file for record, _ in bad)
+            check_lines(self.paths[file], [(one.line, why) for one, why in bad if one.file == file], rows)
 
 
 def import_samples(
-    path: Path,
+    paths: Path | Sequence[Path],
     pool: Path,
     *,
     task: Task | None = None,
     reading: Reading | None = None,
     model: str = "unknown",
     sampling: Mapping[str, float] | None = None,
+    option: str = AUTO,
+    step: int | None = None,
+    ends: Mapping[Path, int] | None = None,
 ) -> Imported:
-    """Make a pool; `sampling` holds what is known of SAMPLING.
+    """Make a pool of the samples of one or more files; `sampling` holds what is known of SAMPLING.
 
+    `option` is the format, `step` the training step to take if the files hold several, and `ends` how many bytes of a
+    JSONL file to read, if it is still being written (see `read_dump`).
     Raises ConfigError that lists the invalid lines, PoolError for the folder; writes nothing then.
     """
     _check_target(pool)
-    reading = replace(reading or Reading(), verdicts=task is None)
-    form, records, ignored = _read_records(path, reading)
-    _number(records, path)
-    problems, answers = _own_problems(records, path) if task is None else _task_problems(records, task, path)
+    found = _find(paths, reading, task, option, ends)
+    records = _of_step(found, step)
+    with _made(pool) as temporary:
+        made = _import_records(found, records, temporary, task, model, sampling or {})
+    return replace(made, pool=pool)
+
+
+def import_series(
+    paths: Path | Sequence[Path],
+    folder: Path,
+    *,
+    task: Task | None = None,
+    reading: Reading | None = None,
+    model: str = "unknown",
+    sampling: Mapping[str, float] | None = None,
+    option: str = AUTO,
+) -> list[Imported]:
+    """Make one pool for each training step, `folder/step-000100` and so on: all of them or none.
+
+    Raises ConfigError that lists the invalid lines, PoolError for the folder; writes nothing then.
+    """
+    _check_target(folder)
+    found = _find(paths, reading, task, option, None)
+    without = [record for record in found.records if record.step is None]
+    found.check([(record, "names no training step") for record in without], len(found.records))
+    by_step: dict[int, list[Record]] = {}
+    for record in found.records:
+        by_step.setdefault(record.step or 0, []).append(record)
+    made = []
+    with _made(folder) as temporary:
+        temporary.mkdir()
+        for step, records in sorted(by_step.items()):
+            name = f"step-{step:06d}"
+            done = _import_records(found, records, temporary / name, task, model, sampling or {})
+            made.append(replace(done, pool=folder / name))
+    return made
+
+
+def _import_records(
+    found: _Found,
+    records: list[Record],
+    folder: Path,
+    task: Task | None,
+    model: str,
+    sampling: Mapping[str, float],
+) -> Imported:
+    """Write a pool of some of the records; where it is written is not yet where it will be."""
+    _check_kinds(found, records)
+    _number(found, records)
+    problems, answers = _own_problems(found, records) if task is None else _task_problems(found, records, task)
     if task is None:
-        _check_verdicts(records, dict(zip((problem.id for problem in problems), answers, strict=True)), path)
-    k = _largest_index(records, len(problems), path) + 1
-    spec = replace(_spec_of(path, task, model, sampling or {}), problems=problems_fingerprint(problems))
+        _check_verdicts(found, records, dict(zip((problem.id for problem in problems), answers, strict=True)))
+    k = _largest_index(found, records, len(problems)) + 1
+    step = records[0].step
+    paths = [found.paths[number] for number in sorted({record.file for record in records})]
+    spec = replace(_spec_of(found.form, paths, step, task, model, sampling), problems=problems_fingerprint(problems))
     if spec.engine == ENGINE:
         spec = replace(spec, versions={ENGINE: " ".join(_recorded_statuses(records, task))})
     judge = _given_verdicts if task is None else _Verifier(task, problems)
-    groups = _with_completions(records, path, form, reading)
+    groups = _with_completions(found, records, step)
     parts = ([_sample(*pair) for pair in zip(group, judge(group), strict=True)] for group in groups)
-    correct = _write(pool, replace(spec, k=max(k, spec.k)), problems, answers, parts)
+    correct = _write(folder, replace(spec, k=max(k, spec.k)), problems, answers, parts)
     counts = Counter(record.problem_id for record in records).values()
-    return Imported(form.name, len(problems), len(records), min(counts), max(counts), correct, ignored)
+    judged_by = max(record.judged_by for record in records)
+    return Imported(
+        found.form.name,
+        len(problems),
+        len(records),
+        min(counts),
+        max(counts),
+        correct,
+        found.ignored,
+        judged_by,
+        step,
+    )
 
 
 def _check_target(pool: Path) -> None:
@@ -91,43 +187,92 @@ def _check_target(pool: Path) -> None:
         raise PoolError(f"{pool} already exists and is not empty: choose another folder")
 
 
-def _read_records(path: Path, reading: Reading) -> tuple[Format, list[Record], tuple[str, ...]]:
-    """The format, the records without the text of their completions, and the columns that are ignored."""
+def _find(
+    paths: Path | Sequence[Path],
+    reading: Reading | None,
+    task: Task | None,
+    option: str,
+    ends: Mapping[Path, int] | None,
+) -> _Found:
+    """Read the files a first time."""
+    paths = (paths,) if isinstance(paths, Path) else tuple(paths)
+    _check_paths(paths)
+    reading = replace(reading or Reading(), verdicts=task is None)
     shared = _Shared()
-    form: Format | None = None
+    forms: dict[Path, Format] = {}
     records: list[Record] = []
-    bad: list[tuple[int, str]] = []
     ignored: set[str] = set()
-    rows = 0
-    for line, row in numbered_rows(path):
-        rows += 1
-        if not isinstance(row, dict):
-            bad.append((line, str(row) if isinstance(row, BadRow) else "is not a JSON object"))
-            continue
-        form = form or recognize(set(row), f"{path}, line {line},")
-        if missing := sorted(form.columns - row.keys()):
-            bad.append((line, f"has no {', '.join(missing)}"))
-            continue
-        try:
-            for record in form.records(row, reading):
-                record.line = line
-                records.append(shared.slimmed(record))
-        except BadRow as error:
-            bad.append((line, str(error)))
-        except ConfigError:
-            raise
-        except (LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            bad.append((line, f"cannot be read as {form.name} ({type(error).__name__}: {str(error)[:80]})"))
-        if form.name == "offleash":
-            ignored |= row.keys() - COLUMNS
-    check_lines(path, bad, rows)
-    if form is None or not records:
+    for number, path in enumerate(paths):
+        form, some, unused = read_records(path, reading, option, (ends or {}).get(path), shared.slimmed)
+        if form is None:
+            raise ConfigError(f"{path} has no samples")
+        forms[path] = form
+        for record in some:
+            record.file = number
+        records += some
+        ignored |= unused
+    form = next(iter(forms.values()))
+    if other := next((path for path, its in forms.items() if its is not form), None):
+        raise ConfigError(f"{paths[0]} is {form.name} and {other} is {forms[other].name}: import one format at a time")
+    found = _Found(paths, ends or {}, form, reading, records, tuple(sorted(ignored)))
+    _check_choices(found)
+    return found
+
+
+def _check_paths(paths: Sequence[Path]) -> None:
+    if not paths:
+        raise ConfigError("no file to import: name at least one")
+    counts = Counter(path.resolve() for path in paths)
+    if repeated := next((path for path in paths if counts[path.resolve()] > 1), None):
+        raise ConfigError(f"{repeated} is given twice: its samples would count twice")
+
+
+def _check_choices(found: _Found) -> None:
+    """Raises ConfigError if the files leave something open, or have nothing of what was chosen."""
+    reading, records = found.reading, found.records
+    if reading.answer and found.form.answers:
+        raise ConfigError(f"--answer is for files without answers of their own, and {found.form.name} files have them")
+    if not records:
         of_filter = f" of filter {reading.filter!r}" if reading.filter else ""
-        raise ConfigError(f"{path} has no samples{of_filter}")
-    filters = sorted({record.filter for record in records})
+        raise ConfigError(f"{found.name} has no samples{of_filter}")
+    filters = sorted({record.filter for record in records if record.filter})
     if len(filters) > 1:
-        raise ConfigError(f"{path} has {len(filters)} filters ({', '.join(filters)}): choose one with --filter")
-    return form, records, tuple(sorted(ignored))
+        raise ConfigError(f"{found.name} has {len(filters)} filters ({', '.join(filters)}): choose one with --filter")
+    names = sorted({record.judged_by for record in records if record.judged_by})
+    if len(names) > 1:
+        raise ConfigError(f"{found.name} is judged by {' and '.join(names)} in different lines: choose with --correct")
+
+
+def _of_step(found: _Found, step: int | None) -> list[Record]:
+    """The records of one training step: the one asked for, or the only one."""
+    steps = sorted({record.step for record in found.records}, key=lambda one: (one is not None, one or 0))
+    listed = ", ".join("unknown" if one is None else str(one) for one in steps[:20]) + (
+        ", ..." if len(steps) > 20 else ""
+    )
+    if step is None and len(steps) > 1:
+        raise ConfigError(
+            f"{found.name} has samples of {len(steps)} training steps ({listed}): choose one with --step, or make a "
+            "pool of each with --steps all"
+        )
+    if step is not None and step not in steps:
+        raise ConfigError(f"{found.name} has no samples of step {step}; it has {listed}")
+    return found.records if step is None else [record for record in found.records if record.step == step]
+
+
+def _check_kinds(found: _Found, records: Sequence[Record]) -> None:
+    kinds = sorted({record.kind for record in records})
+    if len(kinds) > 1:
+        raise ConfigError(f"{found.name} mixes {' and '.join(kind or 'unknown' for kind in kinds)}: import them apart")
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[Path]:
+    """A hidden name for a folder that appears at the end, complete. Raises PoolError if it cannot be written."""
+    try:
+        with atomic_path(folder) as temporary:
+            yield temporary
+    except OSError as error:
+        raise PoolError(f"cannot make the pool {folder}: {error.strerror or error}") from error
 
 
 class _Shared:
@@ -146,6 +291,9 @@ class _Shared:
             "prompt",
             "question",
             "gold",
+            "judged_by",
+            "kind",
+            "filter",
             "meta",
             "all_answers",
         ):
@@ -160,18 +308,17 @@ class _Shared:
         return self.known.setdefault((type(value), key), value)
 
 
-def _with_completions(
-    records: Sequence[Record], path: Path, form: Format, reading: Reading
-) -> Iterator[Sequence[Record]]:
+def _with_completions(found: _Found, records: Sequence[Record], step: int | None) -> Iterator[Sequence[Record]]:
     """The records with their completions, read again, in groups of bounded size."""
     group: list[Record] = []
-    chars, place = 0, 0
-    for line, row in numbered_rows(path):
-        for again in form.records(row, reading):
-            if place == len(records) or records[place].line != line:
-                raise ConfigError(f"{path} changed while it was read, at line {line}: import it again")
-            group.append(replace(records[place], completion=again.completion))
-            chars, place = chars + len(again.completion or ""), place + 1
+    chars = 0
+    by_file: dict[int, list[Record]] = {}
+    for record in records:
+        by_file.setdefault(record.file, []).append(record)
+    for number, expected in by_file.items():
+        for record, again in _read_again(found, found.paths[number], expected, step):
+            group.append(replace(record, completion=again.completion))
+            chars += len(again.completion or "")
             if len(group) >= PART_ROWS or chars >= PART_CHARS:
                 yield group
                 group, chars = [], 0
@@ -179,14 +326,34 @@ def _with_completions(
         yield group
 
 
-def _largest_index(records: Sequence[Record], problems: int, path: Path) -> int:
+def _read_again(
+    found: _Found, path: Path, expected: Sequence[Record], step: int | None
+) -> Iterator[tuple[Record, Record]]:
+    """Each record of a file as it was and as it is now. Raises ConfigError if the file changed."""
+    place, of_path = 0, found.form.step_of(path)
+    for line, row in numbered_rows(path, found.ends.get(path)):
+        changed = ConfigError(f"{path} changed while it was read, at line {line}: import it again")
+        if not isinstance(row, dict):
+            raise changed
+        for again in records_of_row(found.form, row, found.reading, line, of_path):
+            if again.step != step:
+                continue
+            if place == len(expected) or expected[place].line != line:
+                raise changed
+            yield expected[place], again
+            place += 1
+    if place < len(expected):
+        raise ConfigError(f"{path} changed while it was read: it ends before line {expected[place].line}")
+
+
+def _largest_index(found: _Found, records: Sequence[Record], problems: int) -> int:
     """Raises ConfigError if a pool with such an index would be nearly empty and fill the memory."""
     far = max(records, key=lambda record: record.index or 0)
     largest = far.index or 0
     if largest >= MAX_K or problems * largest > max(FEW_CELLS, SPARSE * len(records)):
         raise ConfigError(
-            f"{path}: line {far.line} has index {largest:,}, in a file of {len(records):,} samples of {problems:,} "
-            "problems: number the samples of each problem from 0, or leave index out"
+            f"{found.paths[far.file]}: line {far.line} has index {largest:,}, in a file of {len(records):,} "
+            f"samples of {problems:,} problems: number the samples of each problem from 0, or leave index out"
         )
     return largest
 
@@ -202,40 +369,60 @@ def _problem_order(path: Path) -> dict[str, int]:
         raise PoolError(f"{path / 'pool.json'} cannot be read ({error}): export the pool again") from error
 
 
-def _number(records: Sequence[Record], path: Path) -> None:
-    """Give every record an index: the one in the file, or counted per problem if the file has none."""
+def _number(found: _Found, records: Sequence[Record]) -> None:
+    """Give every record an index: the one in the file, or counted per problem if the files have none.
+
+    Samples with ids of their own, of several files, are counted on from file to file.
+    """
     without = [record for record in records if record.index is None]
     if len(without) < len(records):
-        check_lines(path, [(record.line, "has no index, but other lines do") for record in without], len(records))
+        found.check([(record, "has no index, but other lines do") for record in without], len(records))
+    _check_keys(found, records)
+    if len({record.file for record in records}) > 1 and all(record.key for record in records):
+        without = sorted(records, key=lambda record: (record.file, record.index or 0))
     counts: Counter[str] = Counter()
-    first: dict[tuple[str, int], int] = {}
+    for record in without:
+        record.index = counts[record.problem_id]
+        counts[record.problem_id] += 1
+    _check_once(found, [(record, (record.problem_id, record.index)) for record in records], "problem {0!r}, index {1}")
+
+
+def _check_keys(found: _Found, records: Sequence[Record]) -> None:
+    """Raises ConfigError if a sample is there twice, as prime-rl's `all` and `effective` rollouts have them."""
+    _check_once(found, [(record, (record.key,)) for record in records if record.key], "sample {0!r}")
+
+
+def _check_once(found: _Found, keys: Sequence[tuple[Record, tuple[Any, ...]]], what: str) -> None:
+    first: dict[tuple[Any, ...], Record] = {}
     bad = []
-    for record in records:
-        if record.index is None:
-            record.index = counts[record.problem_id]
-            counts[record.problem_id] += 1
-        key = (record.problem_id, record.index)
-        if key in first:
-            bad.append((record.line, f"repeats problem {key[0]!r}, index {key[1]} of line {first[key]}"))
-        first.setdefault(key, record.line)
-    check_lines(path, bad, len(records))
+    for record, key in keys:
+        known = first.setdefault(key, record)
+        if known is not record:
+            where = "" if known.file == record.file else f" of {found.paths[known.file]}"
+            bad.append((record, f"repeats {what.format(*key)} of line {known.line}{where}"))
+    found.check(bad, len(keys))
 
 
-def _own_problems(records: Sequence[Record], path: Path) -> tuple[list[Problem], list[tuple[str, ...] | None]]:
-    """The problems of the file, and all correct answers of each where they are known."""
+def _own_problems(found: _Found, records: Sequence[Record]) -> tuple[list[Problem], list[tuple[str, ...] | None]]:
+    """The problems of the files, and all correct answers of each where they are known.
+
+    Other systems write problems in any order, a different one at every step: theirs are put in the order of their ids.
+    """
     first: dict[str, Record] = {}
     bad = []
     for record in records:
         known = first.setdefault(record.problem_id, record)
         if known is record:
-            bad += [
-                (record.line, f"{name} holds a lone surrogate and cannot be stored") for name in _surrogates(record)
-            ]
+            bad += [(record, f"{name} holds a lone surrogate and cannot be stored") for name in _surrogates(record)]
         elif what := _changed(record, known):
-            bad.append((record.line, f"gives problem {record.problem_id!r} a different {what} than an earlier line"))
-    check_lines(path, bad, len(records))
-    place = _problem_order(path)
-    ordered = sorted(first.values(), key=lambda one: place.get(one.problem_id, len(place)))
+            bad.append((record, f"gives problem {record.problem_id!r} a different {what} than an earlier line"))
+    found.check(bad, len(records))
+    place = _problem_order(found.paths[0])
+    is_own = found.form.columns == native_rows.COLUMNS
+    ordered = sorted(
+        first.values(),
+        key=lambda one: (place.get(one.problem_id, len(place)), "" if is_own else one.problem_id),
+    )
     problems = [Problem(one.problem_id, _prompt(one), one.gold or "", one.meta) for one in ordered]
     return problems, [None if one.all_answers is None else tuple(one.all_answers) for one in ordered]
 
@@ -272,7 +459,7 @@ def _same(*objects: Mapping[str, Any]) -> bool:
 
 
 def _task_problems(
-    records: Sequence[Record], task: Task, path: Path
+    found: _Found, records: Sequence[Record], task: Task
 ) -> tuple[list[Problem], list[Sequence[str] | None]]:
     """Give every record the id of its problem of the task, found by id or by question; those problems, with all
     correct answers of each where they are known."""
@@ -281,18 +468,19 @@ def _task_problems(
     bad = []
     clash: Counter[tuple[str, int | None]] = Counter()
     for record in records:
-        found = by_id.get(record.problem_id) or by_text.get(record.question.strip())
-        if found is None:
-            reason = f"problem {record.problem_id!r} is not one of task {task.name!r}, by id or by question"
-            bad.append((record.line, reason))
+        match = by_id.get(record.problem_id) or by_text.get(record.question.strip())
+        if match is None:
+            bad.append(
+                (record, f"problem {record.problem_id!r} is not one of task {task.name!r}, by id or by question")
+            )
             continue
-        record.problem_id = found.id
-        clash[found.id, record.index] += 1
-    bad += [(record.line, "has no completion to verify") for record in records if record.completion is None]
-    check_lines(path, bad, len(records))
+        record.problem_id = match.id
+        clash[match.id, record.index] += 1
+    bad += [(record, "has no completion to verify") for record in records if record.completion is None]
+    found.check(bad, len(records))
     if doubled := [key for key, count in clash.items() if count > 1]:
         raise ConfigError(
-            f"{path}: several problems of the file match the same problem of the task, e.g. {doubled[0][0]!r}"
+            f"{found.name}: several problems of the file match the same problem of the task, e.g. {doubled[0][0]!r}"
         )
     named = {record.problem_id for record in records}
     problems = [problem for problem in task.problems if problem.id in named]
@@ -323,9 +511,9 @@ def _given_verdicts(records: Sequence[Record]) -> list[Verdict]:
     ]
 
 
-def _check_verdicts(records: Sequence[Record], answers: Mapping[str, Sequence[str] | None], path: Path) -> None:
-    reasons = ((record.line, _objection(record, answers[record.problem_id])) for record in records)
-    check_lines(path, [(line, reason) for line, reason in reasons if reason], len(records))
+def _check_verdicts(found: _Found, records: Sequence[Record], answers: Mapping[str, Sequence[str] | None]) -> None:
+    reasons = ((record, _objection(record, answers[record.problem_id])) for record in records)
+    found.check([(record, reason) for record, reason in reasons if reason], len(records))
 
 
 def _objection(record: Record, listed: Sequence[str] | None) -> str:
@@ -364,10 +552,19 @@ def _sample(record: Record, verdict: Verdict) -> Sample:
     return Sample.judged(record.problem_id, record.index, verdict, **measured)
 
 
-def _spec_of(path: Path, task: Task | None, model: str, sampling: Mapping[str, float]) -> PoolSpec:
+def _spec_of(
+    form: Format,
+    paths: Sequence[Path],
+    step: int | None,
+    task: Task | None,
+    model: str,
+    sampling: Mapping[str, float],
+) -> PoolSpec:
     """As given, then from the pool.json of an exported folder, otherwise unknown."""
-    known = Pool.open(path).spec if (path / "pool.json").is_file() else _unknown_spec(path)
-    said: dict[str, Any] = dict(sampling)
+    is_exported = len(paths) == 1 and (paths[0] / "pool.json").is_file()
+    known = Pool.open(paths[0]).spec if is_exported else _unknown_spec(paths, step)
+    said: dict[str, Any] = form.settings(paths[0]) if form.settings else {}
+    said |= sampling
     said |= {name: int(said[name]) for name in ("top_k", "max_new_tokens") if name in said}
     if model != "unknown":
         said["model"] = model
@@ -377,7 +574,7 @@ def _spec_of(path: Path, task: Task | None, model: str, sampling: Mapping[str, f
     return replace(known, **said)
 
 
-def _unknown_spec(path: Path) -> PoolSpec:
+def _unknown_spec(paths: Sequence[Path], step: int | None) -> PoolSpec:
     sampling: dict[str, Any] = dict.fromkeys(SAMPLING, -1)
     return PoolSpec(
         task="imported",
@@ -385,8 +582,8 @@ def _unknown_spec(path: Path) -> PoolSpec:
         problems="",
         template="unknown",
         model="unknown",
-        revision="",
-        weights=f"imported-{_fingerprint(path)}",
+        revision="" if step is None else f"step-{step}",
+        weights=f"imported-{_fingerprint(paths, step)}",
         **sampling,
         stop=(),
         seed="unknown",
@@ -397,29 +594,28 @@ def _unknown_spec(path: Path) -> PoolSpec:
     )
 
 
-def _fingerprint(path: Path) -> str:
+def _fingerprint(paths: Sequence[Path], step: int | None) -> str:
     digest = hashlib.sha256()
-    for file in sorted(path.rglob("*.arrow")) if path.is_dir() else [path]:
-        with file.open("rb") as content:
-            digest.update(hashlib.file_digest(content, "sha256").digest())
+    for path in paths:
+        for file in sorted(path.rglob("*.arrow")) if path.is_dir() else [path]:
+            with file.open("rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+    if step is not None:
+        digest.update(str(step).encode())
     return digest.hexdigest()[:16]
 
 
 def _write(
-    pool: Path,
+    folder: Path,
     spec: PoolSpec,
     problems: Sequence[Problem],
     answers: Sequence[Sequence[str] | None],
     parts: Iterable[Sequence[Sample]],
 ) -> int:
     """The number of correct samples."""
+    made = Pool.create(folder, spec, problems, answers)
     correct = 0
-    try:
-        with atomic_path(pool) as temporary:
-            made = Pool.create(temporary, spec, problems, answers)
-            for part in parts:
-                made.append(part)
-                correct += sum(sample.correct for sample in part)
-    except OSError as error:
-        raise PoolError(f"cannot make the pool {pool}: {error.strerror or error}") from error
+    for part in parts:
+        made.append(part)
+        correct += sum(sample.correct for sample in part)
     return correct

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from offleash.eval.console import visible
 from offleash.eval.convert.formats import check_lines, numbered_rows
-from offleash.eval.convert.values import BadRow, as_bool, as_completion, as_prompt, as_text
+from offleash.eval.convert.readers.values import BadRow, as_bool, as_completion, as_prompt, as_text
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.errors import ConfigError

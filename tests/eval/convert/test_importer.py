@@ -13,8 +13,8 @@ import pytest
 from offleash.eval.comparison.sides import check_comparable
 from offleash.eval.convert import formats, importer
 from offleash.eval.convert.exporter import export_samples
-from offleash.eval.convert.formats import Reading
 from offleash.eval.convert.importer import import_samples
+from offleash.eval.convert.readers.record import Reading
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import FORMAT, Pool
 from offleash.eval.pool.rows import SCHEMA, Sample
@@ -283,11 +283,11 @@ def test_lm_eval_filters_and_repeats_must_be_chosen(tmp_path: Path) -> None:
     each = jsonl(tmp_path / "each.jsonl", [lm_row(0, ["0", "1"], [["0", "1"]], [1, 0])])
     assert import_samples(each, tmp_path / "other").correct == 1
     several = [{**lm_row(0, ["0"], ["0"], 1.0), "metrics": ["exact_match", "f1"], "f1": 0.25}]
-    with pytest.raises(ConfigError, match=r"2 metrics \(exact_match, f1\): choose one with --metric"):
+    with pytest.raises(ConfigError, match=r"2 scores \(exact_match, f1\): .*--correct"):
         import_samples(jsonl(tmp_path / "several.jsonl", several), tmp_path / "third")
     with pytest.raises(ConfigError, match=r"f1 is 0\.25, neither 0 nor 1"):
-        import_samples(tmp_path / "several.jsonl", tmp_path / "third", reading=Reading(metric="f1"))
-    chosen = Reading(metric="f1", threshold=0.2)
+        import_samples(tmp_path / "several.jsonl", tmp_path / "third", reading=Reading(correct="f1"))
+    chosen = Reading(correct="f1", threshold=0.2)
     assert import_samples(tmp_path / "several.jsonl", tmp_path / "third", reading=chosen).correct == 1
     likely = jsonl(tmp_path / "likely.jsonl", [lm_row(0, [[-1.5, False]], ["x"], 1.0)])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="resps"):
@@ -451,7 +451,8 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     pool = str(tmp_path / "pool")
     assert cli.main(["import", str(tmp_path / "in.jsonl"), "--pool", pool, "--temperature", "1.0"]) == 0
     said = capsys.readouterr().out
-    assert "offleash samples: 2 problems, 4 samples (2 each), 50.0% correct, verdicts as given" in said
+    assert f"detected offleash samples in {tmp_path / 'in.jsonl'}; verdicts as given" in said
+    assert "2 problems, 4 samples (2 each), 50.0% correct -> " in said
     assert "columns not used: extra" in said
     assert cli.main(["export", pool, "--to", str(tmp_path / "out.jsonl")]) == 0
     assert "4 samples" in capsys.readouterr().out
@@ -543,9 +544,12 @@ def test_a_file_that_changes_between_the_two_readings_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = jsonl(tmp_path / "in.jsonl", NATIVE)
-    readings = iter([formats.numbered_rows(source), iter([*formats.numbered_rows(source), (9, NATIVE[0])])])
-    monkeypatch.setattr(importer, "numbered_rows", lambda path: next(readings))
+    longer = [*formats.numbered_rows(source), (9, NATIVE[0])]
+    monkeypatch.setattr(importer, "numbered_rows", lambda path, end: iter(longer))
     with pytest.raises(ConfigError, match="changed while it was read, at line 9"):
+        import_samples(source, tmp_path / "pool")
+    monkeypatch.setattr(importer, "numbered_rows", lambda path, end: iter(longer[:3]))
+    with pytest.raises(ConfigError, match="changed while it was read: it ends before line 4"):
         import_samples(source, tmp_path / "pool")
     assert not (tmp_path / "pool").exists()
 

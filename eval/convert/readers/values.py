@@ -109,7 +109,7 @@ def as_meta(value: Any) -> dict[str, Any]:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise BadRow(f"meta is not JSON ({str(error)[:80]})") from None
-    return dict(as_mapping(value, "meta")) if value else {}
+    return dict(as_object(value, "meta")) if value else {}
 
 
 def as_answers(value: Any) -> list[str] | None:
@@ -125,7 +125,18 @@ def as_answers(value: Any) -> list[str] | None:
 
 
 def as_mapping(value: Any, name: str) -> Mapping[str, Any]:
-    value = _literal(value)
+    """An object, which tables of older lighteval versions store as a Python literal."""
+    return as_object(_literal(value), name)
+
+
+def as_items(value: Any, name: str) -> list[Any]:
+    """A list; None is an empty one."""
+    if value is not None and not isinstance(value, list):
+        raise BadRow(f"{name} must be a list, got {value!r:.40}")
+    return value or []
+
+
+def as_object(value: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadRow(f"{name} must be an object, got {value!r:.40}")
     return value

@@ -1,0 +1,1 @@
+"""One file per system: a row of its file as records, each of them one sample."""
