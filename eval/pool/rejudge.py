@@ -223,7 +223,7 @@ def _remove_former(pool: Pool) -> None:
 
 def _can_judge(pool: Pool, task: Task) -> bool:
     """Whether stored completions are all that the verifier looks at."""
-    return not (pool.spec.is_multi_turn and isinstance(task, RewardedTask))
+    return not (pool.spec.multi_turn and isinstance(task, RewardedTask))
 
 
 def _fitting(pool: Pool, other: Pool, task: Task) -> Pool | None:
@@ -264,7 +264,7 @@ def _judged(pool: Pool, task: Task, table: pa.Table, failures: Failures) -> pa.T
     """The same samples with new verdicts."""
     problems = {problem.id: problem for problem in pool.problems}
     rows = table.select(["problem_id", "completion", "status", "tokens", "truncated"]).to_pylist()
-    said = final_turn if pool.spec.is_multi_turn else str
+    said = final_turn if pool.spec.multi_turn else str
     verdicts = verdicts_of(
         task.verify,
         [problems[row["problem_id"]] for row in rows],
