@@ -9,7 +9,7 @@ import difflib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -57,15 +57,25 @@ def find(kind: str, name: str, table: Mapping[str, str], members: Sequence[str])
     The module is imported only now; one of your own may lie in the working directory, and must hold a class with these
     `members`. An unknown name is a ConfigError that suggests close ones.
     """
-    factory = _imported(kind, name, table.get(name, name), table, "my_module:MyClass")
+    check_name(kind, name, table)
+    factory = _imported(kind, name, table.get(name, name))
     if name not in table:
         _check_class(kind, name, factory, members)
     return factory
 
 
-def find_function(kind: str, name: str, names: Sequence[str], parameters: Sequence[str]) -> Callable[..., Any]:
-    """The function of your own at the path `name`, which must take these `parameters`; `names` are those of our own."""
-    function = _imported(kind, name, name, names, "my_module:my_function")
+def check_name(kind: str, name: str, table: Collection[str], example: str = "my_module:MyClass") -> None:
+    """Raise ConfigError, suggesting close ones, for a name that is neither in the table nor a dotted path."""
+    module_name, colon, _ = name.partition(":")
+    if name not in table and (not colon or not module_name or module_name.startswith(".")):
+        close = difflib.get_close_matches(name, table, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
+        raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: {example})")
+
+
+def find_function(kind: str, name: str, parameters: Sequence[str]) -> Callable[..., Any]:
+    """The function of your own at the dotted path `name`, which must take these very `parameters`."""
+    function = _imported(kind, name, name)
     wanted = f"def {name.partition(':')[2]}({', '.join(parameters)})"
     if not isinstance(function, FunctionType):
         raise ConfigError(f"{kind} {name!r} is a {type(function).__name__}: it must be a function, {wanted}")
@@ -76,13 +86,9 @@ def find_function(kind: str, name: str, names: Sequence[str], parameters: Sequen
     return function
 
 
-def _imported(kind: str, name: str, path: str, names: Iterable[str], example: str) -> Any:
+def _imported(kind: str, name: str, path: str) -> Any:
     """The attribute that `path` ("module:attribute") names, which can be called."""
-    module_name, colon, attribute = path.partition(":")
-    if not colon or not module_name or module_name.startswith("."):
-        close = difflib.get_close_matches(name, list(names), n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(names))}"
-        raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: {example})")
+    module_name, _, attribute = path.partition(":")
     module = _module(kind, name, module_name)
     found = getattr(module, attribute, None)
     if not callable(found):

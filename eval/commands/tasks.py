@@ -57,7 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="offleash tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("task", nargs="?", metavar="name", help="name of a task, or a dotted path to your own (my_module:MyTask)")
+    words = "name of a task, or a dotted path to your own (my_module:MyTask)"
+    made.add_argument("task", nargs="?", metavar="name", help=words)
     made.add_argument("--path", help="local file or folder with the published schema, instead of the hub")
     made.add_argument("--split", help="another split than the default")
     made.add_argument("--limit", type=int, help="only the first problems")

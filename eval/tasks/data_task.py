@@ -9,13 +9,12 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Task
-from offleash.eval.registry import find_function
+from offleash.eval.registry import check_name, find_function
 from offleash.eval.tasks.benchmarks import COMPLETE, OPTION, SHORT, STDIN
 from offleash.eval.tasks.data_rows import META, Columns, Label, read_problems
 from offleash.eval.tasks.function_task import PARAMETERS
@@ -86,7 +85,7 @@ def data_task(
         question="question", gold="gold", id=lambda row: str(row["id"]), choices="choices" if columns.choices else "",
         meta=META, instruction=default_instruction(kind) if instruction is None else instruction,
         tests=lambda row: dict(row["tests"]), tolerance=tolerance, last_number=last_number,
-        function=find_function("verifier", verifier, VERIFIERS, PARAMETERS) if kind == "function" else None,
+        function=find_function("verifier", verifier, PARAMETERS) if kind == "function" else None,
     )  # fmt: skip
     located = located_rows(benchmark, split)
     if id is None and any("id" in row for _, row in located):
@@ -114,12 +113,8 @@ def as_columns(key: str, names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def kind_of(verifier: str) -> Kind:
-    known = next((kind for kind in VERIFIERS if kind == verifier), None)
-    if known is None and ":" not in verifier:
-        close = get_close_matches(verifier, VERIFIERS)
-        hint = f"did you mean {close[0]}?" if close else f"they are {', '.join(VERIFIERS)}"
-        raise ConfigError(f"no verifier is called {verifier!r}; {hint} (your own: my_module:my_function)")
-    return known or "function"
+    check_name("verifier", verifier, VERIFIERS, example="my_module:my_function")
+    return next((kind for kind in VERIFIERS if kind == verifier), "function")
 
 
 def check_fitting(kind: Kind, columns: Columns, tolerant: bool, last_number: bool, chosen: Mapping[str, Any]) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError, first_line
 from offleash.eval.problem import Problem, Verdict
+from offleash.eval.tasks.answer_task import TextTask
 from offleash.eval.tasks.text_tasks import ANSWER_STEPS, class_of
 from offleash.eval.verify.extract import extract
-from offleash.eval.verify.verdicts import verdicts_of
 
 PARAMETERS = ("completion", "gold", "row")
 FORMS = ("{}", "\\boxed{{{}}}", "<answer>{}</answer>", "#### {}")
@@ -30,7 +30,7 @@ def verifier_fingerprint(function: Callable[..., Any]) -> str:
         raise ConfigError(f"the source of {function.__qualname__} cannot be read: put it in a module") from error
 
 
-class FunctionAnswers:
+class FunctionAnswers(TextTask):
     """Problems with their rows by problem id.
 
     Of a completion that is correct the answer is the gold's, of one that is not it is found by the usual cascade (a
@@ -46,23 +46,14 @@ class FunctionAnswers:
         *,
         thinking: bool = False,
     ) -> None:
-        self.name, self.thinking = name, thinking
-        self.problems: Sequence[Problem] = list(problems)
+        super().__init__(name, problems, thinking=thinking)
         self.rows, self.function = dict(rows), function
         self.called = f"{function.__module__}:{function.__qualname__}"
         known = verifier_fingerprint(function)[:16]
         self.version = f"function-{VERDICTS}-{'think' if thinking else 'plain'}-{known}"
 
-    def verify(
-        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
-    ) -> list[Verdict]:
-        return verdicts_of(self._verify, problems, completions, truncated)
-
-    def _verify(
-        self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
-    ) -> list[Verdict]:
-        flags = [False] * len(problems) if truncated is None else truncated
-        return [self.verdict(*one) for one in zip(problems, completions, flags, strict=True)]
+    def verdicts(self, problems: Sequence[Problem], completions: Sequence[str], cut: Sequence[bool]) -> list[Verdict]:
+        return [self.verdict(*one) for one in zip(problems, completions, cut, strict=True)]
 
     def verdict(self, problem: Problem, completion: str, truncated: bool = False) -> Verdict:
         if problem.id not in self.rows:
@@ -80,10 +71,6 @@ class FunctionAnswers:
         if said is None or isinstance(said, str) or said not in (0, 1):
             raise TypeError(f"{self.called} must return True, False or a Verdict, got {said!r:.60}")
         return bool(said)
-
-    def correct_answers(self, problem: Problem) -> None:
-        """One unit per problem: whatever the function accepts."""
-        return
 
     def quick_faults(self) -> list[tuple[str, str]]:
         """None; a ConfigError if the function does not judge the first gold and an empty completion."""
