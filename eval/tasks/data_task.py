@@ -51,6 +51,7 @@ def data_task(
     tests: str | Sequence[str] = (),
     tolerance: float = 0.0,
     last_number: bool = False,
+    chat: bool = True,
     **chosen: Any,
 ) -> Task:
     """Problems of one's own.
@@ -69,6 +70,7 @@ def data_task(
         tests: for `code`: the column of the tests, and if they do not show it, that of the function's name.
         tolerance: for `math`: how far a number may be from the gold, relative to it.
         last_number: for `math`: without a box, the last number of a completion is its answer.
+        chat: prompts are chat messages; False: plain text, to train a model without a chat template.
         **chosen: as for every benchmark: limit, ids, sample, seed, golds, thinking, workers, allow_unconfined,
             judge_url, judge_model, judge_cache.
     """
@@ -84,7 +86,7 @@ def data_task(
         name=title, source=str(path), config=config, split=split or "", size=0, domain="", kind=kind,
         question="question", gold="gold", id=lambda row: str(row["id"]), choices="choices" if columns.choices else "",
         meta=META, instruction=default_instruction(kind) if instruction is None else instruction,
-        tests=lambda row: dict(row["tests"]), tolerance=tolerance, last_number=last_number,
+        tests=lambda row: dict(row["tests"]), tolerance=tolerance, last_number=last_number, chat=chat,
         function=find_function("verifier", verifier, PARAMETERS) if kind == "function" else None,
     )  # fmt: skip
     located = located_rows(benchmark, split)

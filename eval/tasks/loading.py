@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from offleash.eval.errors import ConfigError, first_line
-from offleash.eval.problem import Problem, Task
+from offleash.eval.problem import Messages, Problem, Task
 from offleash.eval.sampling import is_int
 
 Row = Mapping[str, Any]
@@ -39,7 +39,8 @@ class Benchmark:
     `question` and `gold` name a column, or compute the text from the row; `columns` are those that such functions read.
     Ids are those of the column `id` after the benchmark's name, or what a function says; without it, a hash of the
     content. `keep` selects rows, `sample` is how many of them are drawn uniformly (0: all), `tests` what a program must
-    pass (the fields of `code_tasks.Tests`), `function` judges completions of kind "function".
+    pass (the fields of `code_tasks.Tests`), `function` judges completions of kind "function". Without `chat` a prompt is
+    plain text instead of messages.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Benchmark:
     function: Callable[..., Any] | None = None
     tolerance: float = 0.0
     last_number: bool = False
+    chat: bool = True
     notes: str = ""
 
     def __call__(
@@ -71,7 +73,6 @@ class Benchmark:
         *,
         path: str | Path | None = None,
         split: str | None = None,
-        rows: Iterable[Row] | None = None,
         limit: int | None = None,
         ids: Sequence[str] | str | None = None,
         sample: int | None = None,
@@ -83,8 +84,9 @@ class Benchmark:
         judge_url: str = "",
         judge_model: str = "",
         judge_cache: str | Path = "judge.jsonl",
+        rows: Iterable[Row] | None = None,
     ) -> Task:
-        """The task, from the hub, from `path` (a file, or a folder of files named after the split) or from `rows`.
+        """The task, from the hub, from `path` (a file, or a folder of files named after the split) or of these `rows`.
 
         `ids` and `limit` choose problems; `sample` and `seed` draw some uniformly. `golds` says what to do about
         gold answers that cannot be verified. `thinking`: the chat template opens a think block itself. The rest is for
@@ -164,7 +166,7 @@ class Benchmark:
     def problem(self, row: Row, plain: bool) -> Problem:
         question, gold = (text_of(field, row) for field in (PLAIN if plain else (self.question, self.gold)))
         problem_id = self.id_of(row, plain) or content_id(self.name, question, gold)
-        return Problem(problem_id, self.messages(question, row), gold, self.meta_of(row, question))
+        return Problem(problem_id, self.prompt(question, row), gold, self.meta_of(row, question))
 
     def id_of(self, row: Row, plain: bool) -> str:
         """As the row states it; "" if it does not."""
@@ -173,9 +175,11 @@ class Benchmark:
         column, prefix = ("id", "") if plain else (self.id, f"{self.name}/")
         return f"{prefix}{row[column]}" if column and row.get(column) is not None else ""
 
-    def messages(self, question: str, row: Row) -> list[dict[str, Any]]:
+    def prompt(self, question: str, row: Row) -> str | Messages:
         instruction = self.instruction if isinstance(self.instruction, str) else self.instruction(row)
         text = f"{question}\n\n{instruction}" if instruction else question
+        if not self.chat:
+            return text
         content: Any = text
         if self.image and (picture := row.get(self.image)) is not None:
             content = [{"type": "image_url", "image_url": {"url": data_url(picture)}}, {"type": "text", "text": text}]

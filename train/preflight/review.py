@@ -21,6 +21,7 @@ from offleash.train.forecast.cost import Lengths
 from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, forecast
 from offleash.train.forecast.hardware import GIB, Machines
 from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
+from offleash.train.preflight.chat import check_chat_template
 from offleash.train.preflight.images import all_have_images, check_takes_images, load_processor
 from offleash.train.preflight.precision import check_rounding
 from offleash.train.preflight.recipe_checks import absent_packages, collected, recipe_problems
@@ -78,6 +79,7 @@ def review_recipe(
     with collected(problems):
         model = _measure_model(recipe)
         tokenizer = _load_tokenizer(recipe)
+        check_chat_template(tokenizer, *(tasks or ()))
     prompts = _prompt_lengths(recipe, tasks, tokenizer, prompt_tokens, problems, notes)
     lengths = made = None
     if model is not None:

@@ -163,10 +163,27 @@ def test_every_command_that_takes_a_task_finds_modules_in_the_working_directory(
 
 @pytest.mark.slow
 def test_training_and_checks_find_modules_in_the_working_directory(workplace):
-    arguments = {"task": "my_work:Sums", "train_args": '{"low": 20, "n": 16}', "probe_args": '{"n": 2}'}
-    small = {"max_steps": 1, "monitor_every": 1, "monitor_k": 2, "monitor_score_k": 2, "use_cpu": "true"}
-    words = [word for key, value in {**arguments, **small}.items() for word in (f"--{key}", str(value))]
-    assert console("check", "--config", "lab", *words).returncode == 0
-    done = console("train", "--config", "lab", "--output_dir", "runs/own", *words)
+    rows = [{"sum": f"1 + {n}", "total": str(n + 1)} for n in range(20, 36)]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = {"question": "sum", "gold": "total", "verifier": "my_work:judge"}
+    data = {"train_args": {**own, "path": "train.jsonl"}, "probe_args": {**own, "path": "sums.jsonl"}}
+    plain = {key: {**value, "chat": False} for key, value in data.items()}
+    chat, text, other = (
+        ["--task", task, *(word for key, value in given.items() for word in (f"--{key}", json.dumps(value)))]
+        for task, given in (
+            ("data", data),
+            ("data", plain),
+            ("my_work:Sums", {"train_args": {"low": 20, "n": 16}, "probe_args": {"n": 2}}),
+        )
+    )
+    small = {"max_steps": 1, "monitor_every": 1, "monitor_k": 2, "monitor_score_k": 2}
+    small |= {"monitor_exact": "false", "use_cpu": "true"}
+    words = [word for key, value in small.items() for word in (f"--{key}", str(value))]
+    assert console("check", "lab", *other, *words).returncode == 0
+    refused = console("train", "--config", "lab", "--output_dir", "runs/chat", *chat, *words)
+    assert "chat template" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    done = console("train", "--config", "lab", "--output_dir", "runs/own", *text, *words)
     assert done.returncode == 0, done.stderr[-2000:]
     assert Pool.open(Path("runs/own/pools/step-1")).spec.task == "sums"
+    assert [path.name.rsplit("-", 1)[0] for path in Path("runs/base-pools").iterdir() if path.is_dir()] == ["sums"]

@@ -105,6 +105,11 @@ def test_an_instruction_follows_the_question_or_does_not(tmp_path):
     assert prompt.endswith("\n\nOnly the number.")
 
 
+def test_prompts_are_messages_or_plain_text(tmp_path):
+    path = written(tmp_path, SUMS)
+    assert load_task("data", path=path, instruction="", chat=False, **MATH).problems[0].prompt == "What is 1 + 1?"
+
+
 def test_domain_and_subject_are_kept_for_reports_and_no_other_column_is_read_as_metadata(tmp_path):
     rows = [{**row, "subject": "sums", "precision": 0, "choices": ["1", "2"]} for row in SUMS]
     meta = load_task("data", path=written(tmp_path, rows), **MATH).problems[0].meta
