@@ -14,7 +14,7 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Task
-from offleash.eval.registry import check_name, find_function
+from offleash.eval.registry import check_name, find_function, fit_arguments
 from offleash.eval.tasks.benchmarks import COMPLETE, OPTION, SHORT, STDIN
 from offleash.eval.tasks.data_rows import META, Columns, Label, read_problems
 from offleash.eval.tasks.function_task import PARAMETERS
@@ -74,11 +74,12 @@ def data_task(
         **chosen: as for every benchmark: limit, ids, sample, seed, golds, thinking, workers, allow_unconfined,
             judge_url, judge_model, judge_cache.
     """
-    fields = {"question": question, "gold": gold, "verifier": verifier, "name": name, "id": id, "config": config}
-    check_texts(fields | {"split": split, "instruction": instruction})
+    texts = {"question": question, "gold": gold, "verifier": verifier, "name": name, "id": id, "config": config}
+    check_types(path, texts | {"split": split, "instruction": instruction}, tolerance, last_number, chat)
     columns = Columns(question, gold, id or "", as_columns("choices", choices), as_columns("tests", tests))
     kind = kind_of(verifier)
     check_fitting(kind, columns, bool(tolerance), last_number, chosen)
+    chosen = fit_arguments("task", "data", Benchmark.__call__, chosen)
     title = default_name(path) if name is None else name
     if not NAME.fullmatch(title):
         raise ConfigError(f"a benchmark's name has letters, digits and . _ + - only, got {title!r}: give it a name")
@@ -99,16 +100,23 @@ def data_task(
     return task
 
 
-def check_texts(arguments: Mapping[str, Any]) -> None:
-    for key, value in arguments.items():
+def check_types(path: Any, texts: Mapping[str, Any], tolerance: Any, *flags: Any) -> None:
+    """Raise ConfigError for values of a wrong type, such as JSON and YAML may hold."""
+    if not isinstance(path, str | Path) or not str(path).strip():
+        raise ConfigError(f"task 'data': path must be a file, a folder or a dataset of the hub, got {path!r}")
+    for key, value in texts.items():
         if value is not None and not isinstance(value, str):
             raise ConfigError(f"task 'data': {key} must be text, got {value!r}")
-    if not arguments["question"]:
+    if not texts["question"]:
         raise ConfigError("task 'data': question must name a column")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise ConfigError(f"task 'data': tolerance must be a number from 0 to below 1, got {tolerance!r}")
+    if wrong := [flag for flag in flags if not isinstance(flag, bool)]:
+        raise ConfigError(f"task 'data': last_number and chat must be true or false, got {wrong[0]!r}")
 
 
 def as_columns(key: str, names: str | Sequence[str]) -> tuple[str, ...]:
-    listed = (names,) if isinstance(names, str) else tuple(names)
+    listed = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Sequence) else (names,)
     if not all(isinstance(name, str) and name for name in listed):
         raise ConfigError(f"task 'data': {key} must name a column or a list of them, got {names!r}")
     return listed

@@ -39,8 +39,8 @@ class Benchmark:
     `question` and `gold` name a column, or compute the text from the row; `columns` are those that such functions read.
     Ids are those of the column `id` after the benchmark's name, or what a function says; without it, a hash of the
     content. `keep` selects rows, `sample` is how many of them are drawn uniformly (0: all), `tests` what a program must
-    pass (the fields of `code_tasks.Tests`), `function` judges completions of kind "function". Without `chat` a prompt is
-    plain text instead of messages.
+    pass (the fields of `code_tasks.Tests`), `function` judges completions of kind "function". Without `chat` prompts
+    are plain text instead of messages.
     """
 
     name: str

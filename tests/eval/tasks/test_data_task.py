@@ -43,9 +43,9 @@ def judged(task: Any, right: str, wrong: str) -> list[bool]:
     return [verdict.correct for verdict in task.verify([first, first], [right, wrong])]
 
 
-def refused(path: Path, *words: str, **arguments: Any) -> str:
+def refused(path: Path, /, *words: str, **arguments: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        load_task("data", path=path, **{**MATH, **arguments})
+        load_task("data", **{"path": path, **MATH, **arguments})
     message = str(caught.value)
     assert all(word in message for word in words), message
     assert "\n" not in message
@@ -94,7 +94,7 @@ def test_problems_are_chosen_as_those_of_every_benchmark(tmp_path):
     path = written(tmp_path, SUMS)
     assert len(load_task("data", path=path, limit=2, **MATH).problems) == 2
     assert len(load_task("data", path=path, sample=3, seed=1, **MATH).problems) == 3
-    refused(path, "limit", "'2'", limit="2")
+    refused(path, "limit", "'many'", limit="many")
     refused(path, "limt", "judge_url", limt=2)
 
 
@@ -353,6 +353,12 @@ def test_a_file_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path, monkeyp
         ({"choices": "c"}, "verifier choice"),
         ({"verifier": "exact", "tolerance": 0.1}, "verifier math"),
         ({"question": 3}, "question must be text"),
+        ({"path": ""}, "path"),
+        ({"path": 5}, "path"),
+        ({"choices": 5}, "choices"),
+        ({"tolerance": "much"}, "tolerance"),
+        ({"chat": "no"}, "'no'"),
+        ({"thinking": "no"}, "thinking must be true or false"),
         ({"split": "test"}, "one file"),
         ({"config": "main"}, "config"),
         ({"golds": "maybe"}, "golds"),
