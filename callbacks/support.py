@@ -297,7 +297,7 @@ class SupportCallback(TrainerCallback):
             return
         base, policy = (pass_curve(metrics, self.k) for metrics in (self.base_metrics, self.history[step]))
         line = leash_curve(self.history[step], self.k)
-        writer.add_figure(tags.PASS_AT_K_FIGURE.tag, pass_at_k_figure(base, policy, step, line), step)
+        writer.add_figure(tags.PASS_AT_K_FIGURE.tag, pass_at_k_figure(base, policy, step, line, self.task.name), step)
         lost, gained = changes(_there(self.base_hits), hits)
         writer.add_text(tags.LOST_AND_GAINED.tag, lost_and_gained_table(lost, gained), step)
         writer.flush()

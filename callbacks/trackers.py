@@ -103,7 +103,7 @@ def custom_layout(temperature: float, k: int, exact: bool = False) -> dict[str, 
 
 @styled()
 def pass_at_k_figure(
-    base: Mapping[int, float], policy: Mapping[int, float], step: int, leash: Mapping[int, float]
+    base: Mapping[int, float], policy: Mapping[int, float], step: int, leash: Mapping[int, float], title: str = ""
 ) -> Any:
     """Base, policy and the reweighted base (`leash`, {} if unknown) over k, on a logarithmic axis."""
     from matplotlib.figure import Figure
@@ -118,6 +118,7 @@ def pass_at_k_figure(
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(base), [str(k) for k in base])
     axes.set(xlabel="k", ylabel="pass@k", ylim=(0, 1.02))
+    axes.set_title(one_line(title, 40), parse_math=False)
     axes.legend(loc="lower right")
     return figure
 

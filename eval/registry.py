@@ -1,22 +1,23 @@
-"""Names of things that can be plugged in: a key of a table, or the dotted path of your own class.
+"""Names of things that can be plugged in: a key of a table, or the dotted path of your own class or function.
 
-Finding your own class imports its module, which runs its code: a recipe that names one is to be trusted like a program.
-What is found is called only if it is a class with the members that its kind needs, so that a recipe cannot call
-`os:system`.
+Finding your own imports its module, which runs its code: a recipe that names one is to be trusted like a program.
+What is found is called only if it is a class with the members that its kind needs, or a function with the very
+parameters, so that a recipe cannot call `os:system`.
 """
 
 import difflib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
-from types import NoneType, UnionType
+from types import FunctionType, ModuleType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, first_line
 
 WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "text", NoneType: "null"}
 
@@ -34,36 +35,86 @@ def announced_imports(announce: Callable[[str, str], None]) -> Iterator[None]:
         _announce.reset(token)
 
 
+_own_folders: list[str] = []
+
+
+def search_for_modules(folder: str | Path) -> None:
+    """From now on, find modules of one's own in this folder too, and what they import later; installed ones win."""
+    name = str(folder)
+    if name not in sys.path:
+        sys.path.append(name)
+        _own_folders.append(name)
+
+
+def library_path() -> list[str]:
+    """`sys.path` without folders that were added for one's own modules: what a verifier's sandbox may show."""
+    return [folder for folder in sys.path if folder and folder not in _own_folders]
+
+
 def find(kind: str, name: str, table: Mapping[str, str], members: Sequence[str]) -> Callable[..., Any]:
     """What `name` stands for: a key of `table`, whose values are "module:attribute", or such a path itself.
 
     The module is imported only now; one of your own may lie in the working directory, and must hold a class with these
     `members`. An unknown name is a ConfigError that suggests close ones.
     """
-    module_name, colon, attribute = table.get(name, name).partition(":")
-    if not colon or not module_name or module_name.startswith("."):
-        close = difflib.get_close_matches(name, table, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
-        raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: my_module:MyClass)")
-    is_ours = module_name.split(".")[0] == "offleash"
-    if not is_ours and (announce := _announce.get()) is not None:
-        announce(kind, name)
-    here = str(Path.cwd())
-    if added := here not in sys.path:
-        sys.path.append(here)  # not for good: the path is what a verifier's sandbox shows
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{kind} {name!r} cannot be imported: {error}") from error
-    finally:
-        if added:
-            sys.path.remove(here)
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
-        raise ConfigError(f"{kind} {name!r}: module {module_name} has no class {attribute!r}")
+    check_name(kind, name, table)
+    factory = _imported(kind, name, table.get(name, name))
     if name not in table:
         _check_class(kind, name, factory, members)
     return factory
+
+
+def check_name(kind: str, name: str, table: Collection[str], example: str = "my_module:MyClass") -> None:
+    """Raise ConfigError, suggesting close ones, for a name that is neither in the table nor a dotted path."""
+    module_name, colon, _ = name.partition(":")
+    if name not in table and (not colon or not module_name or module_name.startswith(".")):
+        close = difflib.get_close_matches(name, table, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
+        raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: {example})")
+
+
+def find_function(kind: str, name: str, parameters: Sequence[str]) -> Callable[..., Any]:
+    """The function of your own at the dotted path `name`, which must take these very `parameters`."""
+    function = _imported(kind, name, name)
+    wanted = f"def {name.partition(':')[2]}({', '.join(parameters)})"
+    if not isinstance(function, FunctionType):
+        raise ConfigError(f"{kind} {name!r} is a {type(function).__name__}: it must be a function, {wanted}")
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{kind} {name!r} is asynchronous: it must be a plain function, {wanted}")
+    if list(inspect.signature(function).parameters) != list(parameters):
+        raise ConfigError(f"{kind} {name!r} is {inspect.signature(function)}: it must be {wanted}")
+    return function
+
+
+def _imported(kind: str, name: str, path: str) -> Any:
+    """The attribute that `path` ("module:attribute") names, which can be called."""
+    module_name, _, attribute = path.partition(":")
+    module = _module(kind, name, module_name)
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        where = getattr(module, "__file__", None) or "built in"
+        raise ConfigError(f"{kind} {name!r}: module {module_name} ({where}) has no {attribute!r} that can be called")
+    return found
+
+
+def _module(kind: str, name: str, module_name: str) -> ModuleType:
+    is_ours = module_name.split(".")[0] == "offleash"
+    if not is_ours:
+        if (announce := _announce.get()) is not None:
+            announce(kind, name)
+        search_for_modules(Path.cwd())
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as error:
+        looked = "" if is_ours else f" (the working directory is {Path.cwd()})"
+        raise ConfigError(f"{kind} {name!r} cannot be imported: {error}{looked}") from error
+    except Exception as error:  # the code of a user's module can raise anything
+        if is_ours:
+            raise
+        said = f"{type(error).__name__}: {first_line(error)}"
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = "" if isinstance(error, SyntaxError) else f" ({Path(last.filename).name}, line {last.lineno})"
+        raise ConfigError(f"{kind} {name!r} cannot be imported: {said}{place}") from error
 
 
 def _check_class(kind: str, name: str, factory: Any, members: Sequence[str]) -> None:
@@ -86,7 +137,8 @@ def check_arguments(kind: str, name: str, factory: Callable[..., Any], /, *args:
     try:
         inspect.signature(factory).bind(*args, **kwargs)
     except TypeError as error:
-        accepted = ", ".join(list(inspect.signature(factory).parameters)[len(args) :]) or "none"
+        known = list(inspect.signature(factory).parameters.values())[len(args) :]
+        accepted = ", ".join(one.name for one in known if one.kind is not inspect.Parameter.VAR_KEYWORD) or "none"
         raise ConfigError(f"{kind} {name!r}: {error}; its arguments are: {accepted}") from None
 
 

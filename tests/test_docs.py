@@ -80,10 +80,11 @@ def test_the_page_of_metrics_has_the_table_of_the_code():
 
 @pytest.fixture
 def workplace(tmp_path):
-    """A folder as a user has it: the recipes beside one's own files, and a finished run of the lab."""
+    """A folder as a user has it: the recipes beside one's own files, a benchmark, and a finished run of the lab."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "runs" / "lab").mkdir(parents=True)
     (tmp_path / "runs" / "lab" / "final").symlink_to(ROOT / "recipes" / "lab" / "base")
+    (tmp_path / "bench.jsonl").write_text('{"problem": "1 + 1?", "answer": "2"}\n')
     return tmp_path
 
 

@@ -29,6 +29,7 @@ from offleash.eval.verify.dry_call import check_task
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.checks import no_op_settings
 from offleash.train.interrupt import InterruptCallback
+from offleash.train.preflight.chat import check_chat_template
 from offleash.train.preflight.images import all_have_images, check_takes_images, hide_image_token, load_processor
 from offleash.train.preflight.launch import check_frozen_models, check_launch
 from offleash.train.preflight.precision import check_precision, check_weight_dtype
@@ -180,6 +181,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     check_aligned_saves(recipe)
     check_synced_reference(training)
     processor = load_processor(model, with_images)
+    check_chat_template(processor, train_task, probe_task)
     training.model_init_kwargs = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,

@@ -2,9 +2,11 @@
 
 import argparse
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
+from offleash.eval.commands.data_flags import check_data_flags, data_arguments, merged
 from offleash.eval.commands.sample_options import SUCCESSES, parser
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
@@ -13,6 +15,7 @@ from offleash.eval.pool.fill import Totals
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.sample import Sampler, SampleSettings, SamplingJob
 from offleash.eval.problem import Task
+from offleash.eval.tasks import load_task
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens", "stop")
 
@@ -20,8 +23,11 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "ma
 def main(argv: list[str]) -> int:
     options = parser().parse_args(argv)
     _check_flag_combinations(options)
-    with closing(Sampler(options.model, _settings(options))) as sampler:
-        for job in sampler.prepare(_tasks(options, sampler)):
+    settings, named = _settings(options), _named_tasks(options)
+    with ExitStack() as stack:
+        tasks = list(_tasks(named, options.pool, stack))  # before the model, which may be large
+        sampler = stack.enter_context(closing(Sampler(options.model, settings)))
+        for job in sampler.prepare(tasks):
             _show(job)
             totals = sampler.run(job)
             if totals is None:
@@ -34,9 +40,13 @@ def main(argv: list[str]) -> int:
 def _check_flag_combinations(options: argparse.Namespace) -> None:
     if options.successes is not None and options.plan != "until":
         raise ConfigError("--successes is for --plan until: add it, or leave both out")
-    if len(options.task_args) not in (0, 1, len(options.task)):
+    if bool(options.task) == (options.data is not None):
+        raise ConfigError("give either --task, or --data with the file of a benchmark of your own")
+    check_data_flags(options.data, options)
+    tasks = options.task or ["data"]
+    if len(options.task_args) not in (0, 1, len(tasks)):
         raise ConfigError(
-            f"{len(options.task)} tasks but {len(options.task_args)} --task-args: give one for all, or one for each"
+            f"{len(tasks)} tasks but {len(options.task_args)} --task-args: give one for all, or one for each"
         )
 
 
@@ -61,14 +71,21 @@ def _ids(word: str) -> list[str]:
         raise ConfigError(f"cannot read the ids in {word[1:]}: {error.strerror}") from error
 
 
-def _tasks(options: argparse.Namespace, sampler: Sampler) -> Iterator[tuple[Task, str | Path]]:
-    """Each task and its folder; several tasks get subfolders."""
-    texts = options.task_args or ["{}"]
-    texts = texts * len(options.task) if len(texts) == 1 else texts
+def _named_tasks(options: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
+    """The name of each task, and its arguments."""
+    given = [json_option(text, "--task-args") for text in options.task_args] or [{}]
+    if options.data is not None:
+        return [("data", merged({"path": options.data, **data_arguments(options)}, given[0]))]
+    return list(zip(options.task, given * len(options.task) if len(given) == 1 else given, strict=True))
+
+
+def _tasks(named: list[tuple[str, dict[str, Any]]], pool: str, stack: ExitStack) -> Iterator[tuple[Task, str | Path]]:
+    """Each task and its folder; several tasks get subfolders. What a task has started ends with the stack."""
     folders: set[str | Path] = set()
-    for name, text in zip(options.task, texts, strict=True):
-        task = sampler.load_task(name, **json_option(text, "--task-args"))
-        folder = options.pool if len(options.task) == 1 else Path(options.pool, task.name.replace("/", "-"))
+    for name, arguments in named:
+        task = load_task(name, **arguments)
+        stack.callback(getattr(task, "close", lambda: None))
+        folder = pool if len(named) == 1 else Path(pool, task.name.replace("/", "-"))
         if folder in folders:
             raise ConfigError(f"two tasks are called {task.name!r}: sample them into separate pools, one call each")
         folders.add(folder)

@@ -2,6 +2,7 @@
 
 import argparse
 
+from offleash.eval.commands.data_flags import add_data_flags
 from offleash.eval.flags import add_flags
 from offleash.eval.pool.sample import SampleSettings
 
@@ -43,6 +44,12 @@ EXAMPLES = """examples:
     offleash sample ... --shard 2/4 --pool pools/part-2
     offleash merge pools/all pools/part-1 pools/part-2 pools/part-3 pools/part-4
 
+  A benchmark of your own: JSONL, JSON, CSV or parquet, a folder of them, or a dataset on the hub. The pool
+  and the reports carry its name, here bench. Other arguments of the task (judge_url, thinking, ...) go
+  into --task-args:
+    offleash sample --model lab --data bench.jsonl --question problem --gold answer --verifier math \\
+        --pool pools/bench --k 64
+
   Several tasks, one pool each in a subfolder:
     offleash sample --model lab --task countdown my_module:MyTask --pool pools/base --k 64
 
@@ -58,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _what(made.add_argument_group("what to sample"))
+    _own(made.add_argument_group("a benchmark of your own (short for the task `data` and its arguments)"))
     _how(made.add_argument_group("sampling parameters (all recorded, none taken from the model)"))
     _with(made.add_argument_group("engine"))
     return made
@@ -69,7 +77,9 @@ def _what(group: "argparse._ArgumentGroup") -> None:
         required=True,
         help="hub id, folder, checkpoint, folder of a PEFT adapter, URL of a server, or lab: the embedded model",
     )
-    group.add_argument("--task", required=True, nargs="+", help="names (offleash tasks lists them) or my_module:MyTask")
+    group.add_argument(
+        "--task", nargs="+", help="names (offleash tasks lists them) or my_module:MyTask; or give --data"
+    )
     group.add_argument(
         "--task-args",
         action="append",
@@ -86,6 +96,11 @@ def _what(group: "argparse._ArgumentGroup") -> None:
         "--successes", type=int, help=f"correct completions at which --plan until stops (default {SUCCESSES})"
     )
     add_flags(group, SampleSettings, "limit", "ids", "shard", "seed")
+
+
+def _own(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--data", metavar="PATH", help="file, folder or hub id of the problems, instead of --task")
+    add_data_flags(group)
 
 
 def _how(group: "argparse._ArgumentGroup") -> None:

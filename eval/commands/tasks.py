@@ -5,6 +5,8 @@ offleash tasks gym                                   the tasks of reasoning-gym
 offleash tasks math500 --path math500.jsonl          three problems of a local file
 offleash tasks humaneval --check                     verify every gold answer and list those that fail
 offleash tasks my_module:MyTask --check              call every method of your own task, then the same
+offleash tasks data --path bench.jsonl --question problem --gold answer --verifier math
+                                                     a benchmark of your own
 """
 
 import argparse
@@ -12,10 +14,12 @@ import json
 import textwrap
 from typing import Any
 
+from offleash.eval.commands.data_flags import add_data_flags, data_arguments, merged
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import json_option
 from offleash.eval.problem import Part, Problem, chat_text
-from offleash.eval.tasks import TASKS, load_task
+from offleash.eval.tasks import TASKS, checks_golds, load_task
 from offleash.eval.tasks.loading import Benchmark
 
 _WIDTH = 118
@@ -23,6 +27,7 @@ _OWN = {
     "change": ("any", "exact", "math", "generated", "a chain of running totals, then coins; all answers are listed"),
     "colouring": ("any", "exact", "non-math", "generated", "colour a small graph; all answers are listed"),
     "countdown": ("any", "exact", "math", "generated", "the task of the lab; all correct answers are listed"),
+    "data": ("any", "any", "any", "your own", "a file, folder or hub dataset; its arguments name the columns"),
     "gym": ("any", "gym", "non-math", "reasoning-gym", "gym/NAME or gym/NAME/hard; `offleash tasks gym` lists them"),
 }
 """Size, verifier, domain, source and notes of tasks that are not benchmarks."""
@@ -33,13 +38,13 @@ def main(argv: list[str]) -> int:
     for value, low, flag in ((options.limit, 1, "--limit"), (options.show, 0, "--show")):
         if value is not None and value < low:
             raise ConfigError(f"{flag} must be at least {low}, got {value}")
-    if options.name is None:
+    if options.task is None:
         say(_table([_row_of(name) for name in TASKS]))
         return 0
-    if options.name == "gym":
+    if options.task == "gym":
         say(_gym_table())
         return 0
-    task = load_task(options.name, **_arguments(options))
+    task = load_task(options.task, **_arguments(options))
     if options.check:
         return _check(task)
     shown = min(options.show, len(task.problems))
@@ -53,25 +58,27 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="offleash tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("name", nargs="?", help="name of a task, or a dotted path to your own (my_module:MyTask)")
+    words = "name of a task, or a dotted path to your own (my_module:MyTask)"
+    made.add_argument("task", nargs="?", metavar="name", help=words)
     made.add_argument("--path", help="local file or folder with the published schema, instead of the hub")
     made.add_argument("--split", help="another split than the default")
     made.add_argument("--limit", type=int, help="only the first problems")
     made.add_argument("--ids", help="only these problems, separated by commas")
+    made.add_argument("--task-args", default="{}", metavar="JSON", help="other arguments of the task")
     made.add_argument("--show", type=int, default=3, help="how many problems to print")
     made.add_argument(
         "--check", action="store_true", help="call the task, verify every gold answer; status 1 if one fails"
     )
+    add_data_flags(made.add_argument_group("for the task data: a benchmark of your own"), "split")
     return made
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """The given flags; with --check, loading does not check gold answers itself."""
-    given = {name: getattr(options, name) for name in ("path", "split", "limit", "ids")}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if options.check and isinstance(TASKS.get(options.name), Benchmark):
-        chosen["golds"] = "unchecked"
-    return chosen
+    given = {name: getattr(options, name) for name in ("path", "limit", "ids")}
+    chosen = {name: value for name, value in given.items() if value is not None} | data_arguments(options)
+    unchecked = {"golds": "unchecked"} if options.check and checks_golds(options.task) else {}
+    return merged(chosen | unchecked, json_option(options.task_args, "--task-args"))
 
 
 def _row_of(name: str) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The table of tasks by name; a task of your own is named by its dotted path, `my_module:MyTask`.
 
+`data` reads a file or dataset of your own, whose columns its arguments name.
 Any task of reasoning-gym is `gym/NAME`, its hard setting `gym/NAME/hard`.
 """
 
@@ -19,6 +20,7 @@ TASKS: dict[str, str | Benchmark] = {
     "change": "offleash.eval.tasks.change:Change",
     "colouring": "offleash.eval.tasks.colouring:Colouring",
     "countdown": "offleash.eval.tasks.countdown:Countdown",
+    "data": "offleash.eval.tasks.data_task:data_task",
     "gym": "offleash.eval.tasks.gym_tasks:Gym",
     **BENCHMARKS,
 }
@@ -31,7 +33,8 @@ def load_task(name: str, /, **kwargs: Any) -> Task:
     `correct_answers` is called. The fingerprint of its code is added to its `version`.
 
     `offleash tasks` lists the names and their arguments. Most benchmarks are downloaded from the hub, or read from
-    `path=...`; `countdown`, `colouring`, `change` and the `gym/` tasks are generated.
+    `path=...`; `countdown`, `colouring`, `change` and the `gym/` tasks are generated. `data` is a benchmark of your
+    own: `load_task("data", path="bench.jsonl", question="problem", gold="answer", verifier="math")`.
 
     >>> from offleash.eval import load_task
     >>> task = load_task("countdown", split="probe", n=4)
@@ -47,6 +50,11 @@ def load_task(name: str, /, **kwargs: Any) -> Task:
         raise ConfigError(f"task {name!r} lacks {', '.join(missing)}; see offleash.eval.problem.Task")
     add_code_version(task)
     return task
+
+
+def checks_golds(name: str) -> bool:
+    """Whether loading this task verifies its golds, as far as that is quick; `golds="unchecked"` turns it off."""
+    return name == "data" or isinstance(TASKS.get(name), Benchmark)
 
 
 def _find(name: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The frame of every task whose answers are found in longer completions: find the answer, judge it, or say why not."""
+"""The frame of tasks that judge the text of a completion: most find the answer in it, judge it, or say why not."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from offleash.eval.verify.verdicts import verdicts_of
 Answered = Sequence[tuple[Problem, str]]
 
 
-class AnswerTask(ABC):
+class TextTask(ABC):
     """Problems whose prompts are ready. `thinking` says that the chat template opens a think block itself."""
 
     version: str
@@ -24,12 +24,8 @@ class AnswerTask(ABC):
         self.problems: Sequence[Problem] = list(problems)
 
     @abstractmethod
-    def find(self, problem: Problem, completion: str) -> Found:
-        """The answer in a completion."""
-
-    @abstractmethod
-    def judge_answers(self, answered: Answered) -> list[Verdict]:
-        """One verdict per answer."""
+    def verdicts(self, problems: Sequence[Problem], completions: Sequence[str], cut: Sequence[bool]) -> list[Verdict]:
+        """One verdict per completion; `cut` says which hit the length limit."""
 
     def verify(
         self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
@@ -39,22 +35,36 @@ class AnswerTask(ABC):
     def _verify(
         self, problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
     ) -> list[Verdict]:
-        found = [self.find(*pair) for pair in zip(problems, completions, strict=True)]
-        answered = [(p, one.answer) for p, one in zip(problems, found, strict=True) if one.answer is not None]
-        judged = iter(self.judge_answers(answered))
-        verdicts = []
-        flags = [False] * len(found) if truncated is None else truncated
-        for one, cut in zip(found, flags, strict=True):
-            if one.answer is None:
-                verdicts.append(Verdict(None, False, "truncated" if cut else "no_answer"))
-            else:
-                verdict = next(judged)
-                verdicts.append(replace(verdict, extracted_by=one.extracted_by))
-        return verdicts
+        return self.verdicts(problems, completions, [False] * len(problems) if truncated is None else truncated)
 
     def correct_answers(self, problem: Problem) -> tuple[str, ...] | None:
         """None: one unit per problem, as the paper counts; any answer that is accepted."""
         return None
+
+
+class AnswerTask(TextTask):
+    """Finds the answer in a completion first, and judges answers."""
+
+    @abstractmethod
+    def find(self, problem: Problem, completion: str) -> Found:
+        """The answer in a completion."""
+
+    @abstractmethod
+    def judge_answers(self, answered: Answered) -> list[Verdict]:
+        """One verdict per answer."""
+
+    def verdicts(self, problems: Sequence[Problem], completions: Sequence[str], cut: Sequence[bool]) -> list[Verdict]:
+        found = [self.find(*pair) for pair in zip(problems, completions, strict=True)]
+        answered = [(p, one.answer) for p, one in zip(problems, found, strict=True) if one.answer is not None]
+        judged = iter(self.judge_answers(answered))
+        verdicts = []
+        for one, is_cut in zip(found, cut, strict=True):
+            if one.answer is None:
+                verdicts.append(Verdict(None, False, "truncated" if is_cut else "no_answer"))
+            else:
+                verdict = next(judged)
+                verdicts.append(replace(verdict, extracted_by=one.extracted_by))
+        return verdicts
 
 
 class Scored(NamedTuple):

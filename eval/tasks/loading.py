@@ -1,6 +1,7 @@
-"""A published dataset as a task: what its columns mean, rows from the hub or a file of the same schema, stable ids.
+"""A dataset as a task: what its columns mean, rows from the hub or a file of the same schema, stable ids.
 
-A `Benchmark` is one entry of the table in `benchmarks`; calling it loads the task.
+A `Benchmark` is one entry of the table in `benchmarks`, or made by `data_task` for a dataset of one's own; calling it
+loads the task.
 """
 
 import base64
@@ -11,21 +12,20 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from offleash.eval.errors import ConfigError, first_line
-from offleash.eval.problem import Problem, Task
+from offleash.eval.problem import Messages, Problem, Task
+from offleash.eval.sampling import is_int
 
 Row = Mapping[str, Any]
 Pairs = list[tuple[Problem, Row]]
 Field = str | Callable[[Row], str]
-Kind = Literal["math", "choice", "exact", "judge", "code"]
+Kind = Literal["math", "choice", "exact", "judge", "code", "function"]
 BOXED = "Reason step by step, and put your final answer within \\boxed{}."
 PLAIN = ("problem", "answer")
 FORMATS = (".jsonl", ".parquet", ".json", ".csv")
@@ -37,21 +37,23 @@ class Benchmark:
     """Where a benchmark is, and how its rows become problems with a verifier.
 
     `question` and `gold` name a column, or compute the text from the row; `columns` are those that such functions read.
-    Without an `id` column the id is a hash of the content. `keep` selects rows, `sample` is how many of them are drawn
-    uniformly (0: all), `tests` what a program must pass (the fields of `code_tasks.Tests`).
+    Ids are those of the column `id` after the benchmark's name, or what a function says; without it, a hash of the
+    content. `keep` selects rows, `sample` is how many of them are drawn uniformly (0: all), `tests` what a program must
+    pass (the fields of `code_tasks.Tests`), `function` judges completions of kind "function". Without `chat` prompts
+    are plain text instead of messages.
     """
 
     name: str
     source: str
     split: str
     size: int
-    domain: Literal["math", "non-math"]
+    domain: Literal["math", "non-math", ""]
     kind: Kind
     question: Field
     gold: Field
     config: str | None = None
     files: tuple[str, ...] = ()
-    id: str = ""
+    id: Field = ""
     columns: tuple[str, ...] = ()
     meta: tuple[str, ...] = ()
     image: str = ""
@@ -60,8 +62,10 @@ class Benchmark:
     sample: int = 0
     instruction: str | Callable[[Row], str] = BOXED
     tests: Callable[[Row], dict[str, str]] | None = None
+    function: Callable[..., Any] | None = None
     tolerance: float = 0.0
     last_number: bool = False
+    chat: bool = True
     notes: str = ""
 
     def __call__(
@@ -80,8 +84,9 @@ class Benchmark:
         judge_url: str = "",
         judge_model: str = "",
         judge_cache: str | Path = "judge.jsonl",
+        rows: Iterable[Row] | None = None,
     ) -> Task:
-        """The task, from the hub or from `path` (a file, or a folder of files named after the split).
+        """The task, from the hub, from `path` (a file, or a folder of files named after the split) or of these `rows`.
 
         `ids` and `limit` choose problems; `sample` and `seed` draw some uniformly. `golds` says what to do about
         gold answers that cannot be verified. `thinking`: the chat template opens a think block itself. The rest is for
@@ -90,7 +95,8 @@ class Benchmark:
         if golds not in ("refuse", "drop", "unchecked"):
             raise ConfigError(f"task {self.name!r}: golds must be refuse, drop or unchecked, got {golds!r}")
         where = str(path) if path is not None else f"{self.source} ({split or self.split})"
-        rows = hub_rows(self, split or self.split) if path is None else local_rows(Path(path), split)
+        if rows is None:
+            rows = hub_rows(self, split or self.split) if path is None else local_rows(Path(path), split)
         pairs = list(self.problems_of(rows, where))
         pairs = choose(pairs, self.name, ids, limit, self.sample if sample is None else sample, seed)
         if not pairs:
@@ -102,6 +108,7 @@ class Benchmark:
     def task_of(self, pairs: Pairs, *, thinking: bool, run: dict[str, Any], judge: tuple[str, str, Path]) -> Task:
         """The problems with the verifier of their kind. Verifiers are imported here: the table does not need them."""
         from offleash.eval.tasks.code_tasks import CodeAnswers, Tests
+        from offleash.eval.tasks.function_task import FunctionAnswers
         from offleash.eval.tasks.math_tasks import NUMBER_STEPS, MathAnswers
         from offleash.eval.tasks.text_tasks import JudgedAnswers, TextAnswers, judge_of
         from offleash.eval.verify.extract import MATH_STEPS
@@ -111,6 +118,11 @@ class Benchmark:
             assert self.tests is not None, f"{name} is code without tests"
             tests = {problem.id: Tests(**self.tests(row)) for problem, row in pairs}
             return CodeAnswers(name, problems, tests, thinking=thinking, **run)
+        if self.kind == "function":
+            assert self.function is not None, f"{name} has no function"
+            return FunctionAnswers(
+                name, problems, {one.id: row["row"] for one, row in pairs}, self.function, thinking=thinking
+            )
         if self.kind == "exact":
             return TextAnswers(name, problems, thinking=thinking)
         if self.kind == "judge":
@@ -153,14 +165,21 @@ class Benchmark:
 
     def problem(self, row: Row, plain: bool) -> Problem:
         question, gold = (text_of(field, row) for field in (PLAIN if plain else (self.question, self.gold)))
-        column, prefix = ("id", "") if plain else (self.id, f"{self.name}/")
-        known = bool(column) and row.get(column) is not None
-        problem_id = f"{prefix}{row[column]}" if known else content_id(self.name, question, gold)
-        return Problem(problem_id, self.messages(question, row), gold, self.meta_of(row, question))
+        problem_id = self.id_of(row, plain) or content_id(self.name, question, gold)
+        return Problem(problem_id, self.prompt(question, row), gold, self.meta_of(row, question))
 
-    def messages(self, question: str, row: Row) -> list[dict[str, Any]]:
+    def id_of(self, row: Row, plain: bool) -> str:
+        """As the row states it; "" if it does not."""
+        if callable(self.id):
+            return self.id(row)
+        column, prefix = ("id", "") if plain else (self.id, f"{self.name}/")
+        return f"{prefix}{row[column]}" if column and row.get(column) is not None else ""
+
+    def prompt(self, question: str, row: Row) -> str | Messages:
         instruction = self.instruction if isinstance(self.instruction, str) else self.instruction(row)
         text = f"{question}\n\n{instruction}" if instruction else question
+        if not self.chat:
+            return text
         content: Any = text
         if self.image and (picture := row.get(self.image)) is not None:
             content = [{"type": "image_url", "image_url": {"url": data_url(picture)}}, {"type": "text", "text": text}]
@@ -203,8 +222,8 @@ def choose(
 
     A sample takes the smallest hashes of (seed, id): it does not depend on the order of the rows.
     """
-    if limit is not None and limit < 1:
-        raise ConfigError(f"task {name!r}: limit must be at least 1, got {limit}")
+    if limit is not None and (not is_int(limit) or limit < 1):
+        raise ConfigError(f"task {name!r}: limit must be an integer, at least 1, got {limit!r}")
     if ids is not None:
         wanted = {one.strip() for one in ids.split(",")} if isinstance(ids, str) else set(map(str, ids))
         if unknown := sorted(wanted - {problem.id for problem, _ in pairs}):
@@ -259,40 +278,68 @@ def data_url(picture: Any) -> str:
 def hub_rows(benchmark: Benchmark, split: str) -> Iterator[Row]:
     """Rows from the hub; images stay encoded."""
     import datasets
-    import httpx
 
-    try:
+    with hub_errors(benchmark, f", split {split!r}"):
         if benchmark.files:
             files = [f"hf://datasets/{benchmark.source}/{name}" for name in benchmark.files]
             data = datasets.load_dataset("json", data_files=files, split="train")
         else:
             data = datasets.load_dataset(benchmark.source, benchmark.config, split=split)
-    except (OSError, ValueError, RuntimeError, httpx.HTTPError, datasets.exceptions.DatasetsError) as error:
-        raise ConfigError(
-            f"task {benchmark.name!r}: cannot load {benchmark.source}, split {split!r} ({first_line(error)}). "
-            "Without access to the hub, give a file of the same schema: path=FILE"
-        ) from error
     for column, feature in data.features.items():
         if isinstance(feature, datasets.Image):
             data = data.cast_column(column, datasets.Image(decode=False))
     return iter(data)
 
 
+def hub_split(benchmark: Benchmark) -> str:
+    """The only split of a dataset on the hub."""
+    import datasets
+
+    with hub_errors(benchmark):
+        names = datasets.get_dataset_split_names(benchmark.source, benchmark.config)
+    if len(names) != 1:
+        raise ConfigError(f"{benchmark.source} has the splits {', '.join(names)}: give one of them")
+    return str(names[0])
+
+
+@contextmanager
+def hub_errors(benchmark: Benchmark, what: str = "") -> Iterator[None]:
+    import datasets
+    import httpx
+
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, httpx.HTTPError, datasets.exceptions.DatasetsError) as error:
+        raise ConfigError(
+            f"task {benchmark.name!r}: cannot load {benchmark.source}{what} ({first_line(error)}). "
+            "Without access to the hub, give a file of the same schema: path=FILE"
+        ) from error
+
+
 def local_rows(path: Path, split: str | None) -> Iterator[Row]:
     """Rows of a file, or of the files of a folder whose name starts with the split's."""
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.rglob(f"{split or ''}*") if file.suffix in FORMATS)
-        if not files:
-            raise ConfigError(f"{path} has no {split or ''}*{' or '.join(FORMATS)} file")
-    elif split is not None:
-        raise ConfigError(f"{path} is one file, which has no split {split!r}: leave split out, or give its folder")
-    for file in files:
+    for file in local_files(path, split):
         yield from read_rows(file)
+
+
+def local_files(path: Path, split: str | None) -> list[Path]:
+    """The file itself, or the files of a folder whose name starts with the split's; hidden ones are left out."""
+    if path.is_dir():
+        inside = ((file, file.relative_to(path).parts) for file in path.rglob(f"{split or ''}*"))
+        found = [file for file, parts in inside if file.suffix in FORMATS and not any(p.startswith(".") for p in parts)]
+        if not found:
+            raise ConfigError(f"{path} has no {split or ''}*{' or '.join(FORMATS)} file")
+        return sorted(found)
+    if split is not None:
+        raise ConfigError(f"{path} is one file, which has no split {split!r}: leave split out, or give its folder")
+    return [path]
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Rows of a JSONL, JSON, parquet or CSV file, one by one. Raises ConfigError naming the bad line."""
+    import pyarrow as pa  # not at the top: the names of the benchmarks are known without it
+    import pyarrow.parquet as pq
+
     if path.suffix not in FORMATS:
         raise ConfigError(f"{path}: a file of problems must end in {', '.join(FORMATS)}")
     try:
@@ -301,27 +348,41 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 for batch in table.iter_batches(256):
                     yield from batch.to_pylist()
         elif path.suffix == ".csv":
-            with path.open(encoding="utf-8", newline="") as file:
-                yield from csv.DictReader(file)
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                yield from csv_rows(csv.DictReader(file, strict=True), path)
         elif path.suffix == ".json":
-            yield from as_rows(json.loads(path.read_text(encoding="utf-8")), path)
+            yield from as_rows(json_value(path.read_text(encoding="utf-8-sig"), str(path)), str(path))
         else:
-            with path.open(encoding="utf-8") as file:
+            with path.open(encoding="utf-8-sig") as file:
                 for number, line in enumerate(file, 1):
                     if line.strip():
-                        yield from as_rows([json_line(line, f"{path}, line {number}")], path)
-    except (OSError, UnicodeDecodeError, pa.ArrowException, json.JSONDecodeError, csv.Error) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+                        where = f"{path}, line {number}"
+                        yield from as_rows([json_value(line, where)], where)
+    except (OSError, UnicodeDecodeError, pa.ArrowException, csv.Error) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or first_line(error)}") from error
 
 
-def json_line(line: str, where: str) -> Any:
+def csv_rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[dict[str, Any]]:
+    names = list(reader.fieldnames or [])
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"{path}: the column {twice[0]!r} is duplicated")
+    for row in reader:
+        if None in row:
+            raise ConfigError(f"{path}, line {reader.line_num}: more cells than the header has columns ({len(names)})")
+        yield row
+
+
+def json_value(text: str, where: str) -> Any:
     try:
-        return json.loads(line)
-    except ValueError as error:
-        raise ConfigError(f"{where} is not JSON: {error}") from error
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is not JSON: {first_line(error)}") from error
 
 
-def as_rows(values: Any, path: Path) -> list[dict[str, Any]]:
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise ConfigError(f"{path}: every row must be a JSON object")
+def as_rows(values: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(values, list):
+        raise ConfigError(f"{where}: expected a list of JSON objects, got {type(values).__name__}")
+    if wrong := [number for number, value in enumerate(values, 1) if not isinstance(value, dict)]:
+        row = f", row {wrong[0]}" if len(values) > 1 else ""
+        raise ConfigError(f"{where}{row}: every row must be a JSON object")
     return values

@@ -1,8 +1,8 @@
-"""Answers judged as text: by LiveBench's own rules for its reasoning and language tasks, or by a language model.
+"""Answers judged as text: as the same words, by LiveBench's rules for its tasks, or by a language model.
 
-A `Rule` finds the one answer of a reply and says when it equals the gold. The rules follow LiveBench's scorers, except
-that a reply has a single answer, its last: there, a list of guesses wins if any of them is right. Think blocks are left
-out first.
+A `Rule` finds the one answer of a reply and says when it equals the gold. LiveBench's follow its scorers, except that a
+reply has a single answer, its last: there, a list of guesses wins if any of them is right. Think blocks are left out
+first.
 """
 
 import hashlib
@@ -29,6 +29,11 @@ NUMBER_WORDS = (
 )  # fmt: skip
 SHAPES = ("tetrahedra", "tetrahedron", "triangle", "square")
 BESIDE_SHAPES = {*NUMBER_WORDS, *map(str, range(21)), "a", "an", "the", "equilateral", "identical", "regular"}
+
+
+ANSWER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("whole", rest))
+TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|textit|mathbf)\{([^{}]{0,2000})\}")
+EXACT = "exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,26 @@ def ends_with_text(gold: str, answer: str) -> bool:
     return gold in answer[-(3 * len(gold) // 2) :]
 
 
+def plain_answer(text: str) -> str | None:
+    """What is in the last box or answer tag, after the last `Answer:`, or the whole of a short reply."""
+    return extract(text, ANSWER_STEPS).answer
+
+
+def same_text(gold: str, answer: str) -> bool:
+    """The same text but for case, white space, quotes around it, and a period at its end."""
+    return bare_text(gold) == bare_text(answer)
+
+
+def bare_text(text: str) -> str:
+    inside = TEXT_COMMAND.fullmatch(text.strip())
+    line = " ".join((inside[1] if inside else text).split())
+    line = line.removesuffix(".").rstrip()
+    quoted = len(line) > 2 and line[0] == line[-1] and line[0] in "\"'`"
+    return (line[1:-1].strip() if quoted else line).casefold()
+
+
 RULES: dict[str, Rule] = {
+    EXACT: Rule(plain_answer, same_text, "<answer>{gold}</answer>"),
     "web_of_lies_v2": Rule(truths, lambda gold, answer: gold.strip().lower() == answer, "**{gold}**"),
     "spatial": Rule(marked, same_word, "**{gold}**"),
     "typos": Rule(joined_lines, ends_with_text, "{gold}"),
@@ -100,10 +124,10 @@ RULES: dict[str, Rule] = {
 
 
 class TextAnswers(AnswerTask):
-    """Problems whose metadata names their rule under `task`."""
+    """Problems whose metadata names their rule under `task`; without it, the answer is the gold text."""
 
     def __init__(self, name: str, problems: Sequence[Problem], *, thinking: bool = False) -> None:
-        unknown = sorted({str(problem.meta.get("task")) for problem in problems} - RULES.keys())
+        unknown = sorted({rule_name(problem) for problem in problems} - RULES.keys())
         if unknown:
             raise ConfigError(f"task {name!r}: no rule for {', '.join(unknown)}; there are {', '.join(RULES)}")
         super().__init__(name, problems, thinking=thinking)
@@ -111,14 +135,14 @@ class TextAnswers(AnswerTask):
 
     def find(self, problem: Problem, completion: str) -> Found:
         text, _ = visible(completion, self.thinking)
-        task = problem.meta["task"]
-        answer = RULES[task].answer((text or "")[-MAX_TEXT:])
-        return Found(None, "") if answer is None else Found(answer, task)
+        name = rule_name(problem)
+        answer = RULES[name].answer((text or "")[-MAX_TEXT:])
+        return Found(None, "") if answer is None else Found(answer, name)
 
     def judge_answers(self, answered: Answered) -> list[Verdict]:
         verdicts = []
         for problem, answer in answered:
-            correct = RULES[problem.meta["task"]].same(problem.gold, answer)
+            correct = RULES[rule_name(problem)].same(problem.gold, answer)
             verdicts.append(Verdict(class_of(problem.gold, answer, correct), correct, "ok"))
         return verdicts
 
@@ -126,10 +150,11 @@ class TextAnswers(AnswerTask):
         return [(problem.id, "gold is empty") for problem in self.problems if not problem.gold.strip()]
 
     def gold_completion(self, problem: Problem) -> str:
-        return RULES[problem.meta["task"]].shown.format(gold=problem.gold)
+        return RULES[rule_name(problem)].shown.format(gold=problem.gold)
 
 
-ANSWER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("whole", rest))
+def rule_name(problem: Problem) -> str:
+    return str(problem.meta.get("task", EXACT))
 
 
 def judge_of(url: str, model: str, cache: Path) -> Judge | None:

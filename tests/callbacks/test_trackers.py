@@ -73,5 +73,6 @@ def test_the_figure_draws_base_policy_and_reweighted_base():
     assert [list(line.get_ydata()) for line in axes.lines] == [[0.4, 0.5], [0.5, 0.52], [0.5, 0.6]]
     words = [" ".join(text.get_text().split()) for text in axes.get_legend().get_texts()]
     assert words == ["base", "policy, step 7", "KL-optimal reweighting of the base at this pass@1"]
-    (axes,) = pass_at_k_figure(base, policy, 7, {}).axes
+    (axes,) = pass_at_k_figure(base, policy, 7, {}, "my-bench").axes
+    assert axes.get_title(loc="left") == "my-bench"
     assert len(axes.lines) == 2

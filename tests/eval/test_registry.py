@@ -5,21 +5,62 @@ import sys
 import pytest
 
 from offleash.eval.engines import find_engine
+from offleash.eval.engines.base import Request
+from offleash.eval.engines.cluster.worker import Model, Worker
+from offleash.eval.engines.model import resolve_model
 from offleash.eval.errors import ConfigError
-from offleash.eval.registry import announced_imports, find
+from offleash.eval.registry import announced_imports, find, library_path
+from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import load_task
+from offleash.eval.verify.sandbox.workers import readable_paths
 from offleash.train.explorers import load_explorers
 
 
-def test_a_module_in_the_working_directory_is_found_and_the_path_stays_as_it_was(tmp_path, monkeypatch):
-    (tmp_path / "my_own_module.py").write_text("import sys\n\nclass Make:\n    seven = 7\n    def go(self): ...\n")
+def test_a_module_in_the_working_directory_is_found_and_what_it_imports_later_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_own_module.py").write_text(
+        "class Make:\n    def go(self):\n        import my_own_later as m; return m.x\n"
+    )
+    (tmp_path / "my_own_later.py").write_text("x = 7\n")
     monkeypatch.chdir(tmp_path)
-    before = [*sys.path]
-    assert find("task", "my_own_module:Make", {}, ["go"])().seven == 7
-    assert sys.path == before
-    with pytest.raises(ConfigError, match="not_there"):
+    made = find("task", "my_own_module:Make", {}, ["go"])()
+    monkeypatch.chdir(tmp_path.parent)
+    assert made.go() == 7
+    with pytest.raises(ConfigError, match=f"not_there.*{tmp_path.parent}"):
         find("task", "not_there:Make", {}, ["go"])
-    assert sys.path == before
+
+
+def test_a_sandbox_does_not_show_the_folder_of_ones_own_modules(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_own_secret.py").write_text("class Make:\n    def go(self): ...\n")
+    before = library_path()
+    find("task", "my_own_secret:Make", {}, ["go"])
+    assert str(tmp_path) in sys.path
+    assert library_path() == before
+    assert str(tmp_path) not in readable_paths()
+
+
+def test_what_is_installed_wins_over_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "wave.py").write_text("class Make:\n    def go(self): ...\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"python3.*wave.py.*has no 'Make'"):
+        find("task", "wave:Make", {}, ["go"])
+
+
+def test_an_engine_of_ones_own_is_found_by_a_cluster_worker_in_the_folder_of_the_driver(tmp_path, monkeypatch):
+    (tmp_path / "my_ray_engine.py").write_text(
+        "class Mine:\n    name, block = 'mine', 1\n    def __init__(self, source, *, context): ...\n"
+        "    def generate(self, requests, sampling):\n        raise RuntimeError('my engine was asked')\n"
+        "    def close(self): ...\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path.parent)
+    model = Model.of(resolve_model("lab"))
+    options = {"starts": lambda: 1, "limit": 2, "folder": str(tmp_path)}
+    worker = Worker("my_ray_engine:Mine", model, 64, Sampling(max_new_tokens=4), {}, **options)
+    assert "my engine was asked" in str(worker.inbox.ask(Request(0, [1], 0, 1, 0)))
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ from offleash.callbacks.contamination import check_contamination
 from offleash.eval.errors import ConfigError
 from offleash.eval.images import has_images, with_pictures, without_images
 from offleash.eval.problem import Task, chat_text
-from offleash.eval.tasks import TASKS, load_task
-from offleash.eval.tasks.loading import Benchmark
+from offleash.eval.tasks import checks_golds, load_task
 from offleash.eval.verify.health import bad_golds, states_golds
 from offleash.train.explorers import load_explorers
 from offleash.train.forecast.cost import Lengths
 from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, forecast
 from offleash.train.forecast.hardware import GIB, Machines
 from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
+from offleash.train.preflight.chat import check_chat_template
 from offleash.train.preflight.images import all_have_images, check_takes_images, load_processor
 from offleash.train.preflight.precision import check_rounding
 from offleash.train.preflight.recipe_checks import absent_packages, collected, recipe_problems
@@ -79,6 +79,7 @@ def review_recipe(
     with collected(problems):
         model = _measure_model(recipe)
         tokenizer = _load_tokenizer(recipe)
+        check_chat_template(tokenizer, *(tasks or ()))
     prompts = _prompt_lengths(recipe, tasks, tokenizer, prompt_tokens, problems, notes)
     lengths = made = None
     if model is not None:
@@ -115,7 +116,7 @@ def _load_tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None
 
 def _check_golds(name: str, task: Task) -> None:
     """Raise ConfigError if gold answers do not verify. Those of a benchmark were verified when it was loaded."""
-    if isinstance(TASKS.get(name), Benchmark) or not states_golds(task):
+    if checks_golds(name) or not states_golds(task):
         return
     if faults := bad_golds(task):
         raise ConfigError(f"{len(faults)} gold answers of {task.name} cannot be verified, first {': '.join(faults[0])}")

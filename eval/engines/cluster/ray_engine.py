@@ -16,6 +16,7 @@ import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from offleash.eval.engines import find_engine
@@ -99,7 +100,11 @@ class RayEngine:
             batch_size=None,
             batch_format="pyarrow",
             fn_constructor_args=(*self.arguments, sampling, self.options),
-            fn_constructor_kwargs={"starts": self.feed.count_worker, "limit": 2 * self.workers + DEATHS},
+            fn_constructor_kwargs={
+                "starts": self.feed.count_worker,
+                "limit": 2 * self.workers + DEATHS,
+                "folder": str(Path.cwd()),
+            },
             compute=ActorPoolStrategy(
                 size=self.workers,
                 max_tasks_in_flight_per_actor=self.at_once,

@@ -18,6 +18,7 @@ from offleash.eval.engines.base import Completion, Engine, Request
 from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, first_line
 from offleash.eval.fingerprint import template_fingerprint
+from offleash.eval.registry import search_for_modules
 from offleash.eval.sampling import Sampling
 from offleash.recipes import EMBEDDED
 
@@ -63,7 +64,10 @@ class Model(NamedTuple):
 
 
 class Worker:
-    """What Ray Data builds once in each actor and then calls from several threads, a row at a time."""
+    """What Ray Data builds once in each actor and then calls from several threads, a row at a time.
+
+    An engine of one's own is looked for in the driver's working `folder` too, which this machine may share.
+    """
 
     def __init__(
         self,
@@ -75,6 +79,7 @@ class Worker:
         *,
         starts: Callable[[], int],
         limit: int,
+        folder: str,
     ) -> None:
         # A worker that is killed must take all of vLLM with it: an engine in a process of its own would live on and
         # hold the memory that the next worker needs.
@@ -84,6 +89,7 @@ class Worker:
 
         def load() -> Engine:
             _check_starts(starts(), limit)
+            search_for_modules(folder)
             return load_engine(engine, model.find(), context=context, **options)
 
         threading.Thread(target=self._serve, args=(load, ready), daemon=True).start()

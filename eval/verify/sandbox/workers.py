@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from offleash.eval.errors import VerifyError
+from offleash.eval.registry import library_path
 from offleash.eval.verify.sandbox import confine, zygote
 from offleash.eval.verify.sandbox.program_server import frame_length, pack
 
@@ -302,7 +303,7 @@ class _Zygote:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
-        settings = settings | {"path": [p for p in sys.path if p], "readable": readable_paths()}
+        settings = settings | {"path": library_path(), "readable": readable_paths()}
         environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | ONE_THREAD
         self.process = subprocess.Popen(
             [sys.executable, "-c", BOOT, str(theirs.fileno()), json.dumps(settings)],
@@ -372,5 +373,5 @@ def _end_process(process: subprocess.Popen[bytes], control: socket.socket, owner
 def readable_paths() -> list[str]:
     """What a confined worker may read: the interpreter, the libraries on the path, and this package."""
     here = str(Path(__file__).resolve().parents[2])
-    paths = [*confine.interpreter_paths(), sys.prefix, here, *(p for p in sys.path if p not in ("", "/"))]
+    paths = [*confine.interpreter_paths(), sys.prefix, here, *(p for p in library_path() if p != "/")]
     return confine.minimal(paths)
