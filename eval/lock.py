@@ -12,8 +12,8 @@ from offleash.eval.errors import ConfigError
 LOCK = ".lock"
 
 
-def hold(folder: Path, message: str) -> int:
-    """Lock a folder, creating it if needed; raise ConfigError with `message` if another process holds the lock.
+def take(folder: Path, *, wait: bool = False) -> int | None:
+    """Lock a folder, creating it if needed; None if another process holds the lock and we do not `wait` for it.
 
     Returns the open file descriptor. The lock is released when the last process that inherited it ends. (filelock
     keeps its descriptor private, and a sweep passes this one on to its runs.)
@@ -24,12 +24,20 @@ def hold(folder: Path, message: str) -> int:
     except OSError as error:
         raise ConfigError(f"cannot write in {folder}: {error.strerror}") from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
         os.close(lock)
-        raise ConfigError(message) from error
+        return None
     except OSError as error:  # some network file systems have no locks
         say(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it")
+    return lock
+
+
+def hold(folder: Path, message: str) -> int:
+    """As `take`; raises ConfigError with `message` if another process holds the lock."""
+    lock = take(folder)
+    if lock is None:
+        raise ConfigError(message)
     return lock
 
 
@@ -41,3 +49,14 @@ def held(folder: Path, message: str) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+@contextmanager
+def turn(folder: Path) -> Iterator[None]:
+    """Locked for as long as the body runs, after those who came before."""
+    lock = take(folder, wait=True)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)

@@ -19,8 +19,8 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "ma
 
 def main(argv: list[str]) -> int:
     options = parser().parse_args(argv)
-    _check_flag_combinations(options)
-    with closing(Sampler(options.model, _settings(options))) as sampler:
+    _check_task_args(options)
+    with closing(Sampler(options.model, settings_of(options))) as sampler:
         for job in sampler.prepare(_tasks(options, sampler)):
             _show(job)
             totals = sampler.run(job)
@@ -31,16 +31,17 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _check_flag_combinations(options: argparse.Namespace) -> None:
-    if options.successes is not None and options.plan != "until":
-        raise ConfigError("--successes is for --plan until: add it, or leave both out")
+def _check_task_args(options: argparse.Namespace) -> None:
     if len(options.task_args) not in (0, 1, len(options.task)):
         raise ConfigError(
             f"{len(options.task)} tasks but {len(options.task_args)} --task-args: give one for all, or one for each"
         )
 
 
-def _settings(options: argparse.Namespace) -> SampleSettings:
+def settings_of(options: argparse.Namespace) -> SampleSettings:
+    """What the flags of `sample_options` ask for."""
+    if options.successes is not None and options.plan != "until":
+        raise ConfigError("--successes is for --plan until: add it, or leave both out")
     sampling = {name: getattr(options, name) for name in _SAMPLING if getattr(options, name) is not None}
     successes = SUCCESSES if options.successes is None else options.successes
     return from_flags(

@@ -1,0 +1,80 @@
+"""Measure a run from its folder: every checkpoint becomes a pool, support metrics and a point in TensorBoard.
+
+    offleash watch runs/mine --task countdown --task-args '{"split": "probe", "n": 64}' --base lab --k 64
+    offleash watch runs/mine --task math500 --base Qwen/Qwen2.5-7B --engine vllm --k 1024 --plan until
+    offleash watch runs/mine ... --once --order oldest
+
+DIR is the folder of a run of any trainer that writes Hugging Face checkpoints: ours, TRL's, folders like step_50 or
+global_step_50/actor/huggingface, models or LoRA adapters. The command runs beside the training or after it, on the
+same machine or on another one that sees the folder, and changes nothing in the run. Several share the checkpoints.
+
+The base is sampled once and kept in base-pools beside OUT. A checkpoint is measured when it is complete, and pinned
+first, so that the trainer may delete it. OUT gets what SupportCallback leaves in a run's folder: pools/step-*,
+support.json and TensorBoard's event files. After kill -9 the same command goes on where it was. A checkpoint that was
+written again with other weights is measured again.
+
+It ends with Ctrl-C, or with --once when all is measured; the exit status is 1 if a checkpoint had to be left out.
+"""
+
+import argparse
+from pathlib import Path
+
+from offleash.eval.console import say
+from offleash.eval.errors import ConfigError
+
+
+def main(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    from offleash.callbacks.summary import run_summary  # imports torch, which --help need not wait for
+    from offleash.callbacks.watch.journal import Journal
+    from offleash.callbacks.watch.measure import Probe
+    from offleash.callbacks.watch.settings import WatchSettings
+    from offleash.callbacks.watch.watcher import Watcher
+    from offleash.eval.commands.sample import settings_of
+    from offleash.eval.flags import from_flags, json_option
+    from offleash.eval.tasks import load_task
+
+    how, settings = from_flags(WatchSettings, options), settings_of(options)
+    if options.score_k < 0:
+        raise ConfigError(f"--score-k must be 0 or more, got {options.score_k}")
+    out = options.out or options.dir
+    task = load_task(options.task, **json_option(options.task_args, "--task-args"))
+    base_pools = options.base_pools or out.resolve().parent / "base-pools"
+    probe = Probe(task, options.base, settings, score_k=options.score_k, base_pools=base_pools)
+    journal = Journal(out, settings.k, probe.temperature)
+    watcher = Watcher(options.dir, probe, journal, how)
+    try:
+        watcher.run()
+    finally:
+        getattr(task, "close", lambda: None)()  # tasks with worker processes have one
+    if journal.steps():
+        say(run_summary(journal.record(), out))
+    for step, reason in sorted(watcher.left_out.items()):
+        say(f"offleash: step {step} was left out: {reason}", error=True)
+    return 1 if watcher.left_out else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from offleash.callbacks.watch.settings import WatchSettings
+    from offleash.eval.commands.sample_options import add_budget, add_how
+    from offleash.eval.flags import add_flags
+
+    made = argparse.ArgumentParser(
+        prog="offleash watch", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("dir", type=Path, metavar="DIR", help="folder of the run; it may not exist yet")
+    what = made.add_argument_group("what to measure")
+    what.add_argument("--task", required=True, help="the probe problems: a name (offleash tasks) or my_module:MyTask")
+    what.add_argument("--task-args", default="{}", metavar="JSON", help="arguments of the task")
+    what.add_argument("--base", required=True, metavar="MODEL", help="the model that the run started from")
+    what.add_argument("--out", type=Path, help="folder of the results (default: DIR)")
+    what.add_argument("--base-pools", type=Path, metavar="DIR", help="folder of base pools (default: beside OUT)")
+    what.add_argument(
+        "--score-k", type=int, default=16, metavar="K", help="samples scored for token entropy and KL (default 16)"
+    )
+    add_budget(what)
+    when = made.add_argument_group("which checkpoints")
+    add_flags(when, WatchSettings, "every", "order", "behind", "poll")
+    when.add_argument("--once", action="store_true", help="measure what is there, then end")
+    add_how(made)
+    return made
