@@ -15,6 +15,8 @@ from offleash.callbacks.trackers import lost_and_gained_table, pass_at_k_figure
 from offleash.eval.comparison.changes import changes
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.counts import Hits
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.stats.passk import powers_of_two
 
 Metrics = Mapping[str, float]
@@ -55,7 +57,7 @@ def step_line(step: int, metrics: Metrics, k: int) -> str:
 def record_of(
     k: int,
     temperature: float,
-    base_pool: Path | None,
+    base_pool: Pool | None,
     base: Counted | None,
     base_metrics: Metrics,
     steps: Mapping[int, Metrics],
@@ -64,20 +66,25 @@ def record_of(
     return {
         "k": k,
         "token_entropy": tags.token_entropy(temperature).tag,
-        "base_pool": str(base_pool) if base_pool else None,
+        "base_pool": str(base_pool.path) if base_pool else None,
+        "probe": base_pool.spec.problems if base_pool else None,
         "base_hits": base.hits.checksum() if base else None,
         "base": base_metrics,
         "steps": steps,
     }
 
 
-def check_same_base(record: Mapping[str, Any], folder: Path, wanted: str) -> None:
-    """Raises ConfigError if the steps on record were measured against another base pool than `wanted`."""
-    before = Path(record["base_pool"]).name if record else wanted
+def check_same_base(record: Mapping[str, Any], folder: Path, name: str, spec: PoolSpec) -> None:
+    """Raises ConfigError if the steps on record were measured against another base pool than that of this name."""
+    if not record:
+        return
+    before = (Path(record["base_pool"]).name, record["k"], record.get("probe") or spec.problems)
+    wanted = (name, spec.k, spec.problems)
     if before != wanted:
+        first, now = (f"{pool} (k = {k}, problems {probe[:8]})" for pool, k, probe in (before, wanted))
         raise ConfigError(
-            f"{folder} was measured against the base pool {before}, and this asks for {wanted}: keep the model, the "
-            "probe problems, k, seed and sampling settings of the monitor unchanged, or choose another folder"
+            f"{folder} was measured against the base pool {first}, and this asks for {now}: keep the model, the probe "
+            "problems and their verifier, k, seed and sampling settings of the monitor unchanged, or start another run"
         )
 
 

@@ -256,7 +256,7 @@ class SupportCallback(TrainerCallback):
     def _base_spec(self, seed: int) -> PoolSpec:
         """The spec of the base's pool; a resumed run must keep the one it started with."""
         spec = self.policy_pool.base_spec(seed)
-        check_same_base(self._recorded(), self.folder, self.policy_pool.base_name(spec))
+        check_same_base(self._recorded(), self.folder, self.policy_pool.base_name(spec), spec)
         return spec
 
     def _step_spec(self, seed: int, step: int, path: Path) -> PoolSpec:
@@ -285,8 +285,8 @@ class SupportCallback(TrainerCallback):
         return (read_record(self.folder) or {}) if self.history else {}
 
     def _record(self) -> dict[str, Any]:
-        pool = self.base_pool.path if self.base_pool else None
-        return record_of(self.k, self.trainer.temperature, pool, self.base, self.base_metrics, self.history)
+        base = self.base_pool, self.base, self.base_metrics
+        return record_of(self.k, self.trainer.temperature, *base, self.history)
 
 
 def _there(value: T | None) -> T:

@@ -12,32 +12,28 @@ from offleash.eval.errors import ConfigError
 LOCK = ".lock"
 
 
-def take(folder: Path, *, wait: bool = False) -> int | None:
-    """Lock a folder, creating it if needed; None if another process holds the lock and we do not `wait` for it.
+def hold(folder: Path, message: str) -> int:
+    """Lock a folder, creating it if needed; raise ConfigError with `message` if another process holds the lock.
 
     Returns the open file descriptor. The lock is released when the last process that inherited it ends. (filelock
     keeps its descriptor private, and a sweep passes this one on to its runs.)
     """
+    lock = try_hold(folder)
+    if lock is None:
+        raise ConfigError(message)
+    return lock
+
+
+def try_hold(folder: Path) -> int | None:
+    """As `hold`; None if another process holds the lock."""
+    lock = _opened(folder, LOCK)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise ConfigError(f"cannot write in {folder}: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
         return None
     except OSError as error:  # some network file systems have no locks
         say(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it")
-    return lock
-
-
-def hold(folder: Path, message: str) -> int:
-    """As `take`; raises ConfigError with `message` if another process holds the lock."""
-    lock = take(folder)
-    if lock is None:
-        raise ConfigError(message)
     return lock
 
 
@@ -52,11 +48,22 @@ def held(folder: Path, message: str) -> Iterator[None]:
 
 
 @contextmanager
-def turn(folder: Path) -> Iterator[None]:
-    """Locked for as long as the body runs, after those who came before."""
-    lock = take(folder, wait=True)
+def awaited(folder: Path, name: str) -> Iterator[None]:
+    """Hold the lock called `name`, for something short: a process that finds it taken waits."""
+    lock = _opened(folder, name)
     try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            say(f"offleash: WARNING: {folder} cannot be locked ({error.strerror}): start no other run in it")
         yield
     finally:
-        if lock is not None:
-            os.close(lock)
+        os.close(lock)
+
+
+def _opened(folder: Path, name: str) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.open(folder / name, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise ConfigError(f"cannot write in {folder}: {error.strerror}") from error

@@ -17,7 +17,7 @@ from offleash.callbacks.watch.checkpoints import Files
 from offleash.callbacks.watch.measure import Base
 from offleash.callbacks.watch.page import Page
 from offleash.eval.errors import ConfigError
-from offleash.eval.lock import turn
+from offleash.eval.lock import LOCK, awaited
 from offleash.eval.pool.counts import Hits
 from offleash.eval.pool.pool import Pool
 
@@ -59,7 +59,7 @@ class Journal:
     def begin(self, base: Base) -> None:
         """Check that the steps so far were measured against this very base; complete the page."""
         with self._locked() as record:
-            check_same_base(record, self.out, base.pool.path.name)
+            check_same_base(record, self.out, base.pool.path.name, base.pool.spec)
             check_same_samples(record, self.out, base.pool.path, base.counted)
             steps = record.get("steps", {})
             if steps and not self.page.is_of(steps):
@@ -92,7 +92,7 @@ class Journal:
             self._show(base, steps)
 
     def _write(self, base: Base, steps: Mapping[int, Any], versions: Mapping[str, Any]) -> None:
-        record = record_of(self.k, self.temperature, base.pool.path, base.counted, base.metrics, steps)
+        record = record_of(self.k, self.temperature, base.pool, base.counted, base.metrics, steps)
         write_record(self.out, {**record, WATCH: versions})
 
     def _show(self, base: Base, steps: Mapping[int, Any], known: Mapping[int, Hits] | None = None) -> None:
@@ -103,7 +103,7 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Iterator[dict[str, Any]]:
-        with turn(self.out / WATCH):
+        with awaited(self.out / WATCH, LOCK):
             yield self._read()
 
     def _read(self) -> dict[str, Any]:

@@ -5,6 +5,8 @@ trainer's own monitor does as it samples.
 """
 
 import math
+import sys
+import tempfile
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +19,9 @@ from offleash.eval.comparison.sides import check_comparable
 from offleash.eval.console import say
 from offleash.eval.engines.model import ModelSource, is_url
 from offleash.eval.errors import ConfigError
-from offleash.eval.lock import turn
+from offleash.eval.lock import awaited
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.sample import ModelSettings, Sampler, SampleSettings, SamplingJob
-from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
 from offleash.eval.sampling import derive_seed
 from offleash.eval.scoring.pool_scores import score_pool
@@ -68,9 +69,9 @@ class Probe:
 
     def base(self) -> Base:
         """Sampled unless it exists; others that need the same pool wait."""
-        (job,) = self._base_sampler.prepare([(self.task, self._base_folder)])
-        with turn(self.base_pools / f".{job.pool.path.name}"):
-            totals = self._base_sampler.run(job)
+        (job,) = self._base_sampler.prepare([(self.task, self._base_folder())])
+        with awaited(self.base_pools, f".{job.pool.path.name}.lock"):
+            totals = self._base_sampler.run(job, progress=sys.stderr.isatty())
             say(f"offleash: base pool {job.pool.path}: {'complete, reused' if totals is None else 'complete'}")
             self._base_sampler.close()
             scores = self._scores(job.pool, self.base_name, "base")
@@ -93,7 +94,7 @@ class Probe:
             if told not in self._told:
                 self._told.add(told)
                 say(f"offleash: {warning}")
-        sampler.run(job)
+        sampler.run(job, progress=sys.stderr.isatty())
         return job.pool
 
     def metrics(self, pool: Pool, model: str, base: Base) -> tuple[dict[str, float], Counted]:
@@ -108,13 +109,17 @@ class Probe:
     def _seeded(self, part: int | str) -> SampleSettings:
         return replace(self.settings, seed=derive_seed(self.settings.seed, part))
 
-    def _base_folder(self, spec: PoolSpec) -> Path:
-        return self.base_pools / f"{self.task.name.replace('/', '-')}-{spec.fingerprint()[:16]}"
+    def _base_folder(self) -> Path:
+        """By the fingerprint of its settings, which a pool that is opened and thrown away tells."""
+        with tempfile.TemporaryDirectory() as trial:
+            (job,) = self._base_sampler.prepare([(self.task, Path(trial) / "pool")])
+            return self.base_pools / f"{self.task.name.replace('/', '-')}-{job.pool.spec.fingerprint()[:16]}"
 
     def _scores(self, pool: Pool, model: str, name: str) -> ScoreRows | None:
         if not self.score_k:
             return None
         how = {item.name: getattr(self.settings, item.name) for item in fields(ModelSettings)}
+        how["progress"] = sys.stderr.isatty()
         how["revision"] = self.settings.revision if model == self.base_name else None
         return score_pool(pool, model, k=self.score_k, name=name, temperature=self.temperature, **how).rows
 

@@ -2,9 +2,9 @@
 
 Steps may be measured in any order and by several processes, and TensorBoard drops what follows a step back in one file.
 So the event file is not appended to: it is written anew, in the order of steps, under a later name, and the former one
-removed. Events of steps that it had already are taken over as they are. Its first event tells a TensorBoard that has
-the former file open to forget it. A kill leaves a complete file, the former or the new one; with both, the next call
-removes the former.
+emptied (not removed: a TensorBoard that reads it would wait for it for ever). Events of steps that it had already are
+taken over as they are. The first event of a file tells a TensorBoard that knows the former one to forget it. A kill
+leaves a complete file, the former or the new one; if both are left, the next call empties the former.
 """
 
 import shutil
@@ -38,8 +38,8 @@ class Page:
 
     def is_of(self, steps: Mapping[int, Metrics]) -> bool:
         """Whether it shows exactly these steps."""
-        files = self._files()
-        return len(files) == 1 and set(self._shown(files[0])) == set(steps)
+        full = [path for path in self._files() if path.stat().st_size]
+        return len(full) == 1 and set(self._shown(full[0])) == set(steps)
 
     def write(
         self, base: Metrics, base_hits: Hits, steps: Mapping[int, Metrics], hits_of: Callable[[int], Hits]
@@ -60,8 +60,10 @@ class Page:
         ]
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(self.folder / NAME.format(number=number), b"".join((*head, *body)))
-        for path in files:
+        for path in files[:-1]:
             path.unlink(missing_ok=True)
+        for path in files[-1:]:
+            write_atomic(path, b"")
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("events.out.tfevents.*.watch"))
@@ -96,9 +98,15 @@ class Page:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _shown(self, file: Path) -> Frames:
-        """What a file has of each step, without the constants, which may belong to other steps by now."""
+        """What a file has of each step, without the constants, which may belong to other steps by now.
+
+        Nothing of a damaged file: all of it is made anew.
+        """
         again = {metric.tag for metric in tags.ONCE} | base_scalars(defaultdict(float), self.k, self.temperature).keys()
-        return _sorted(file.read_bytes(), lambda event: any(value.tag in again for value in event.summary.value))[1]
+        data = file.read_bytes()
+        if any(event is None for event, _ in event_frames(data)):
+            return {}
+        return _sorted(data, lambda event: any(value.tag in again for value in event.summary.value))[1]
 
 
 def _sorted(data: bytes, is_left_out: Callable[[Event], bool] = lambda event: False) -> tuple[list[bytes], Frames]:

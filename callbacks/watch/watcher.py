@@ -27,7 +27,7 @@ from offleash.callbacks.watch.pins import PINNED, Pin, pin, pinned, unpin
 from offleash.callbacks.watch.settings import WatchSettings
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
-from offleash.eval.lock import take
+from offleash.eval.lock import try_hold
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.sample import Sampler
 
@@ -76,7 +76,7 @@ class Watcher:
     def _measure_next(self, base: Base) -> bool:
         """Measure one step; False if there is none that is free."""
         for checkpoint in self._candidates():
-            lock = take(self._place(checkpoint.step if checkpoint else 0))
+            lock = try_hold(self._place(checkpoint.step if checkpoint else 0))
             if lock is None:
                 continue
             try:

@@ -3,7 +3,7 @@
 Everything that can be refused is refused before any weights are loaded and before a pool is made.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -28,8 +28,6 @@ from offleash.eval.verify.health import Failures
 
 MAX_NEW_TOKENS = 4096
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-Place = str | Path | Callable[[PoolSpec], Path]
-"""The folder of a pool, or what makes it of the pool's settings."""
 
 
 def sample_pool(
@@ -191,7 +189,7 @@ class Sampler:
         self._tasks.append(load_task(name, **arguments))
         return self._tasks[-1]
 
-    def prepare(self, tasks: Iterable[tuple[Task, Place]]) -> list[SamplingJob]:
+    def prepare(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[SamplingJob]:
         """Check everything, then open or create the pool of each task. All tasks get the same max_new_tokens."""
         settings = self.settings
         chosen = [(task, _chosen(task, settings), _folder(path)) for task, path in tasks]
@@ -247,7 +245,7 @@ class Sampler:
         self._context = longest + length
         return Sampling(**{**fields, "max_new_tokens": length})
 
-    def _open(self, task: Task, problems: list[Problem], folder: Place, template: str, sampling: Sampling) -> Pool:
+    def _open(self, task: Task, problems: list[Problem], folder: Path, template: str, sampling: Sampling) -> Pool:
         source = self.source
         spec = PoolSpec(
             task=task.name,
@@ -265,8 +263,7 @@ class Sampler:
             dtype=source.dtype,
             versions=library_versions(),
         )
-        place = folder(spec) if callable(folder) else folder
-        return Pool.open_or_create(place, spec, problems, [task.correct_answers(problem) for problem in problems])
+        return Pool.open_or_create(folder, spec, problems, [task.correct_answers(problem) for problem in problems])
 
     def _load_engine(self) -> Engine:
         settings = self.settings
@@ -317,9 +314,7 @@ def _resolve(model: str, settings: SampleSettings, engine_name: str) -> ModelSou
     )
 
 
-def _folder(path: Place) -> Place:
-    if callable(path):
-        return path
+def _folder(path: str | Path) -> Path:
     if not str(path).strip():
         raise ConfigError(f"a pool needs a folder, got {path!r}")
     return Path(path)
