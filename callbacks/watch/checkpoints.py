@@ -6,7 +6,7 @@ step: `checkpoint-50` (ours and TRL's), `step_50`, `weights/step_50`, `global_st
 
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ Files = dict[str, list[int]]
 
 DEEP = 3
 """How many folders below the run's one may be."""
-_STEP = re.compile(r"(?:.*(?:step|checkpoint|ckpt|iter)\D*)??(\d+)", re.IGNORECASE)
+_STEP = re.compile(r"(?:.*(?:step|checkpoint|ckpt|iter|completions)\D*)??(\d+)(?:_\D*)?", re.IGNORECASE)
 _TRAINING_ONLY = ("optimizer*", "scheduler*", "rng_state*", "training_args.bin", "global_step*", "scaler.pt", SEAL)
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
 
@@ -31,24 +31,30 @@ class Checkpoint(NamedTuple):
 
 def find_checkpoints(folder: Path) -> list[Checkpoint]:
     """All below a folder, complete or not, oldest first. Raises ConfigError if two are of one step."""
+    return by_step(folder, _model_folders(folder, DEEP))
+
+
+def by_step(folder: Path, paths: Iterable[Path]) -> list[Checkpoint]:
+    """Those paths below a folder that name a step, in its order. Raises ConfigError if two are of one step."""
     found: dict[int, Path] = {}
-    for path in _model_folders(folder, DEEP):
-        step = _step_of(path.relative_to(folder))
+    for path in paths:
+        step = step_of(path.relative_to(folder).with_suffix(""))
         if step is None:
             continue
-        if (other := found.setdefault(step, path)) != path:
+        other = found.setdefault(step, path)
+        if other.resolve() != path.resolve():  # a link to it is the same one
             raise ConfigError(f"{other} and {path} are both of step {step}: watch a folder that holds one of them")
     return [Checkpoint(*item) for item in sorted(found.items())]
 
 
 def _model_folders(folder: Path, deep: int) -> Iterator[Path]:
-    """In the order of their names; nothing is looked for inside a model's folder, and no link is followed."""
+    """In the order of their names; nothing is looked for inside a model's folder."""
     try:
-        inner = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+        inner = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError:  # it was removed while we looked
         return
     for path in inner:
-        if path.name.startswith(".") or path.name in ("watch", "pools"):
+        if is_own(path.name):
             continue
         if (path / "config.json").is_file() or (path / "adapter_config.json").is_file():
             yield path
@@ -56,10 +62,15 @@ def _model_folders(folder: Path, deep: int) -> Iterator[Path]:
             yield from _model_folders(path, deep - 1)
 
 
-def _step_of(path: Path) -> int | None:
-    """By the innermost folder that names one."""
+def step_of(path: Path) -> int | None:
+    """The step that a path names, in its innermost part that names one."""
     found = [match for part in path.parts if (match := _STEP.fullmatch(part))]
     return int(found[-1][1]) if found else None
+
+
+def is_own(name: str) -> bool:
+    """Whether a folder of this name is never looked into: hidden ones, and those that a monitor writes."""
+    return name.startswith(".") or name in ("watch", "pools", "base-pools", "tensorboard")
 
 
 def files_of(checkpoint: Path) -> Files:

@@ -163,7 +163,7 @@ class Watcher:
         metrics, counted = self.probe.metrics(pool, model, base)
         if held is not None and not held.is_unchanged:
             say(f"offleash: step {step}: {held.source} was written to while it was measured: it is measured again")
-            self._set_aside(step)
+            set_aside(self.journal.out, pool.path)
             unpin(self._place(step))
             return True
         seconds = time.perf_counter() - start
@@ -192,18 +192,19 @@ class Watcher:
         """Samples of another policy never stay under a step."""
         path = self.journal.pool_path(step)
         if (path / "pool.json").exists() and Pool.open(path).spec.weights != weights:
-            self._set_aside(step)
-
-    def _set_aside(self, step: int) -> None:
-        folder = self.journal.out / WATCH / "replaced"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = self.journal.pool_path(step)
-        names = (folder / f"{path.name}.{number}" for number in range(1, 10_000))
-        shutil.move(path, target := next(name for name in names if not name.exists()))
-        say(f"offleash: the samples of the former step {step} are kept in {target}")
+            set_aside(self.journal.out, path)
 
     def _place(self, step: int) -> Path:
         return self.journal.out / WATCH / f"step-{step:06d}"
+
+
+def set_aside(out: Path, pool: Path) -> None:
+    """Move a pool out of the way, to where nothing else looks for it."""
+    folder = out / WATCH / "replaced"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = (folder / f"{pool.name}.{number}" for number in range(1, 10_000))
+    shutil.move(pool, target := next(name for name in names if not name.exists()))
+    say(f"offleash: former samples of {pool.name} are kept in {target}")
 
 
 def _files(checkpoint: Path) -> Files:

@@ -56,6 +56,15 @@ def test_two_folders_of_one_step_are_refused_by_name(tmp_path):
         find_checkpoints(tmp_path)
 
 
+def test_links_are_followed_and_a_second_name_is_not_a_second_checkpoint(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "config.json").write_text("{}")
+    (run := tmp_path / "run").mkdir()
+    for name in ("checkpoint-5", "best-checkpoint-5"):
+        (run / name).symlink_to(tmp_path / "elsewhere")
+    assert [one.step for one in find_checkpoints(run)] == [5]
+
+
 def test_a_folder_that_does_not_exist_holds_no_checkpoints(tmp_path):
     assert find_checkpoints(tmp_path / "later") == []
 
