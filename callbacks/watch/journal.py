@@ -110,12 +110,24 @@ class Journal:
         record = read_record(self.out)
         if record is None and (self.out / HISTORY).exists():
             raise ConfigError(f"{self.out / HISTORY} cannot be read: restore it, or choose another --out")
+        _check_written_by_watchers(record or {}, self.out)
         return record or {}
 
 
 def check_own(out: Path) -> None:
     """Raises ConfigError if a folder holds the measurements of a run's own monitor."""
-    record = read_record(out) or {}
-    others = any((out / POOLS).glob("step-*")) and not (out / WATCH).is_dir()
-    if (record and WATCH not in record) or others:
-        raise ConfigError(f"{out} holds what the run's own monitor measured: choose another folder with --out")
+    _check_written_by_watchers(read_record(out) or {}, out)
+    if any((out / POOLS).glob("step-*")) and not (out / WATCH).is_dir():
+        raise _not_ours(out)
+
+
+def _check_written_by_watchers(record: Mapping[str, Any], out: Path) -> None:
+    versions = record.get(WATCH) if record else {}
+    if not isinstance(versions, dict) or not all(
+        version.keys() == set(Version._fields) for version in versions.values()
+    ):
+        raise _not_ours(out)
+
+
+def _not_ours(out: Path) -> ConfigError:
+    return ConfigError(f"{out} holds what the run's own monitor measured: choose another folder with --out")

@@ -1,5 +1,6 @@
 """Which checkpoints of a run are measured, and when."""
 
+import math
 from dataclasses import dataclass
 
 from offleash.eval.errors import ConfigError
@@ -24,7 +25,7 @@ class WatchSettings:
             "every": (self.every >= 1, "at least 1"),
             "order": (self.order in ORDERS, " or ".join(ORDERS)),
             "behind": (self.behind is None or self.behind >= 1, "at least 1"),
-            "poll": (self.poll > 0, "above 0"),
+            "poll": (0 < self.poll < math.inf, "above 0 and finite"),
         }
         for name, (good, what) in wanted.items():
             if not good:

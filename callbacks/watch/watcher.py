@@ -26,7 +26,7 @@ from offleash.callbacks.watch.measure import Base, Probe
 from offleash.callbacks.watch.pins import PINNED, Pin, pin, pinned, unpin
 from offleash.callbacks.watch.settings import WatchSettings
 from offleash.eval.console import say
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.lock import try_hold
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.sample import Sampler
@@ -51,6 +51,7 @@ class Watcher:
         """With `once`, until everything is measured; without, for ever."""
         if self.settings.once and not find_checkpoints(self.folder):
             raise ConfigError(f"{self.folder} holds no checkpoint: without --once they are waited for")
+        self._tell_if_waiting()
         base = self.probe.base()
         self._wait_for_a_run()
         self.journal.begin(base)
@@ -66,10 +67,13 @@ class Watcher:
         out = self.journal.out
         if out.resolve() != self.folder.resolve() or (out / WATCH).is_dir():
             return
-        if not find_checkpoints(self.folder):
-            say(f"offleash: waiting for the first checkpoint in {self.folder}")
         while not find_checkpoints(self.folder):
             time.sleep(self.settings.poll)
+
+    def _tell_if_waiting(self) -> None:
+        if not find_checkpoints(self.folder):
+            there = "" if self.folder.is_dir() else ", which does not exist yet"
+            say(f"offleash: waiting for the first checkpoint in {self.folder}{there}; the base is sampled meanwhile")
 
     # Which step is next
 
@@ -137,8 +141,6 @@ class Watcher:
                 unpin(self._place(step))  # a kill came just before it was removed, or another watcher was faster
                 return False
             return self._measure(step, held, base)
-        except FileNotFoundError:
-            say(f"offleash: step {step}: {checkpoint.path} was deleted before it was pinned: left out")
         except ConfigError as error:
             say(f"offleash: WARNING: step {step} is left out: {error}")
             self.left_out[step] = str(error)
@@ -147,8 +149,16 @@ class Watcher:
         return False
 
     def _pin(self, checkpoint: Checkpoint) -> Pin | None:
-        unpin(self._place(checkpoint.step))
-        return pin(checkpoint, self._place(checkpoint.step), self.probe.base_source)
+        """None if it vanished or is being written to."""
+        place = self._place(checkpoint.step)
+        unpin(place)
+        try:
+            return pin(checkpoint, place, self.probe.base_source)
+        except FileNotFoundError:
+            say(f"offleash: step {checkpoint.step}: {checkpoint.path} was deleted before it was pinned: left out")
+        except OSError as error:
+            raise PoolError(f"cannot pin {checkpoint.path} in {place}: {error.strerror or error}") from error
+        return None
 
     def _measure(self, step: int, held: Pin | None, base: Base) -> bool:
         start = time.perf_counter()
@@ -208,15 +218,15 @@ def set_aside(out: Path, pool: Path) -> None:
 
 
 def _files(checkpoint: Path) -> Files:
-    """{} if it is gone."""
+    """{} if it is gone, or cannot be looked at."""
     try:
         return files_of(checkpoint)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return {}
 
 
 def _incomplete(checkpoint: Path) -> str | None:
     try:
         return what_is_missing(checkpoint)
-    except FileNotFoundError:
-        return "it was deleted"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"

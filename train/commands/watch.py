@@ -48,10 +48,13 @@ def _follow_checkpoints(argv: list[str]) -> int:
     if options.score_k < 0:
         raise ConfigError(f"--score-k must be 0 or more, got {options.score_k}")
     out, task = options.out or options.dir, _load_task(options)
+    from transformers.utils.logging import disable_progress_bar
+
     from offleash.callbacks.watch.journal import Journal  # imports torch, which a mistake need not wait for
     from offleash.callbacks.watch.measure import Probe
     from offleash.callbacks.watch.watcher import Watcher
 
+    disable_progress_bar()  # one for each model that is loaded
     base_pools = options.base_pools or out.resolve().parent / "base-pools"
     probe = Probe(task, options.base, settings, score_k=options.score_k, base_pools=base_pools)
     journal = Journal(out, settings.k, probe.temperature)
