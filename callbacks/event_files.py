@@ -25,7 +25,7 @@ def trim_events(folder: Path, last_step: int) -> int:
     remove_leftovers(folder)
     for path in sorted(path for path in folder.rglob("events.out.tfevents.*") if path.is_file()):
         data = path.read_bytes()
-        frames = list(_frames(data))
+        frames = list(event_frames(data))
         kept = [frame for event, frame in frames if event is not None and _stays(event, last_step)]
         if len(kept) == len(frames):
             continue
@@ -44,7 +44,7 @@ def _stays(event: Event, last_step: int) -> bool:
     return event.step <= last_step and not any(value.tag in START_TAGS for value in event.summary.value)
 
 
-def _frames(data: bytes) -> Iterator[tuple[Event | None, bytes]]:
+def event_frames(data: bytes) -> Iterator[tuple[Event | None, bytes]]:
     """The records of an event file with their framing (length, crc, event, crc); an incomplete last one is left out.
 
     The event is None where a record is damaged; after a damaged length nothing can be found.

@@ -1,7 +1,7 @@
 """From pools to the numbers of a monitored step, by the tags of `callbacks.tags`.
 
 `sample_metrics` needs what was counted of one pool; `support_metrics` needs the hits of two; `spelling_metrics` those
-of their spellings.
+of their spellings. `callbacks.counted` puts them together.
 """
 
 import math
@@ -22,7 +22,7 @@ from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.leash.against import AgainstLine
 from offleash.eval.stats.leash.pools import pool_against_line, pool_line
 from offleash.eval.stats.leash.verdict import Word, verdict
-from offleash.eval.stats.noise import noise_test
+from offleash.eval.stats.noise import NoiseTest, noise_test
 from offleash.eval.stats.passk import pass_at_k, powers_of_two
 from offleash.eval.stats.posterior import expected_metrics
 from offleash.eval.stats.support import CELLS, EPS, METRICS, STABLE_HITS, detection_limit, dynamics
@@ -98,11 +98,13 @@ def support_metrics(base: Hits, policy: Hits) -> dict[str, float]:
     problems = np.arange(len(base.problem_ids))
     n_base_u, n_policy_u = base.n_p[base.unit_problem], policy.n_p[policy.unit_problem]
     bayes = expected_metrics(base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, EPS)
+    unit_noise = noise_test(base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem)
+    problem_noise = noise_test(base.correct_p, policy.correct_p, base.n_p, policy.n_p, problems)
     return {
         **{getattr(tags.BAYES, name).tag: bayes[name] for name in tags.BAYES._fields},
         tags.DETECTION_LIMIT.tag: detection_limit(int(min(base.n_p.min(), policy.n_p.min()))),
-        **_level(tags.UNIT, base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem),
-        **_level(tags.PROBLEM, base.correct_p, policy.correct_p, base.n_p, policy.n_p, problems),
+        **level_metrics(tags.UNIT, base.unit_hits, policy.unit_hits, unit_noise),
+        **level_metrics(tags.PROBLEM, base.correct_p, policy.correct_p, problem_noise),
         **leash_metrics(base, policy),
     }
 
@@ -163,16 +165,9 @@ def verdict_of(metrics: Mapping[str, float]) -> Word | None:
     return verdict(AgainstLine(nscr, of_line, above, known(tags.UNIT.expanded), known(line.log_weight)))
 
 
-def _level(
-    level: Level,
-    base_hits: np.ndarray,
-    policy_hits: np.ndarray,
-    n_base: np.ndarray,
-    n_policy: np.ndarray,
-    problem: np.ndarray,
-) -> dict[str, float]:
+def level_metrics(level: Level, base_hits: np.ndarray, policy_hits: np.ndarray, noise: NoiseTest) -> dict[str, float]:
+    """Dynamics at one level, at one hit or more and at five or more, and what noise alone would show."""
     table, stable = dynamics(base_hits, policy_hits), dynamics(base_hits, policy_hits, threshold=STABLE_HITS)
-    noise = noise_test(base_hits, policy_hits, n_base, n_policy, problem)
     values = {
         **{getattr(level, name): float(getattr(table, name)) for name in (*CELLS, *METRICS)},
         **{getattr(level, f"{name}_hits{STABLE_HITS}"): getattr(stable, name) for name in METRICS},

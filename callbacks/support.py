@@ -15,17 +15,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks import tags
 from offleash.callbacks.contamination import check_dataset_contamination, check_row_contamination
+from offleash.callbacks.counted import Counted, count_pool, pool_metrics, step_metrics
 from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
-from offleash.callbacks.metrics import (
-    count_whole,
-    leash_curve,
-    pass_curve,
-    sample_metrics,
-    sampled,
-    spelling_metrics,
-    support_metrics,
-)
 from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.judge import dataset_rows
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
@@ -33,25 +25,23 @@ from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import rollout_features
 from offleash.callbacks.probe import probe_task
-from offleash.callbacks.step_zero import check_step_0
-from offleash.callbacks.summary import (
-    HISTORY,
-    moved_words,
-    read_record,
-    read_steps,
-    run_summary,
-    spelling_words,
-    three_digits,
-    write_record,
+from offleash.callbacks.report import (
+    base_scalars,
+    check_same_base,
+    check_same_samples,
+    draw_step,
+    record_of,
+    step_line,
+    step_scalars,
 )
-from offleash.callbacks.trackers import custom_layout, lost_and_gained_table, pass_at_k_figure
-from offleash.eval.comparison.changes import changes
+from offleash.callbacks.step_zero import check_step_0
+from offleash.callbacks.summary import HISTORY, read_record, read_steps, run_summary, write_record
+from offleash.callbacks.trackers import custom_layout
 from offleash.eval.console import say
-from offleash.eval.errors import ConfigError, OffleashError, PoolError
-from offleash.eval.pool.counts import Hits, Tally
+from offleash.eval.errors import ConfigError, OffleashError
+from offleash.eval.pool.counts import Hits
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
-from offleash.eval.pool.spellings import Spelled
 from offleash.eval.sampling import derive_seed
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.tasks.dataset_task import Answer
@@ -165,14 +155,12 @@ class SupportCallback(TrainerCallback):
         self.exact = ExactProbabilities(self.policy_pool.sampler, task, self.folder) if exact else None
         self.ranks = Ranks(trainer.accelerator)
         self.observer = run_observer(trainer)
-        self.entropy_tag = tags.token_entropy(trainer.temperature).tag
         self.top_k = powers_of_two(k)[-1]
         self.history: dict[int, dict[str, float]] = {}
         self.base_metrics: dict[str, float] = {}
         """Empty until the base's pool is whole; the same on every rank."""
         self.base_pool: Pool | None = None
-        self.base_hits: Hits | None = None
-        self.base_spelled: Spelled | None = None
+        self.base: Counted | None = None
         """On the main process: read once, so that nothing done to the pool later changes a number."""
         self._base_logged: set[int] = set()
 
@@ -230,12 +218,12 @@ class SupportCallback(TrainerCallback):
         path = self.folder / "pools" / f"step-{step:06d}"
         spec = self.ranks.on_main(lambda: self._step_spec(seed, step, path))
         pool = self.policy_pool.fill(path, spec, seed)
-        counted = self.ranks.on_main(lambda: _counted(pool))
-        metrics = self.ranks.from_main(lambda: self._metrics(counted, pool))
+        counted = self.ranks.on_main(lambda: count_pool(_there(pool)))
+        metrics = self.ranks.from_main(lambda: self._metrics(counted))
         if step == 0:
             self.ranks.on_main(lambda: self._check_step_0(metrics, counted, path))
         if self.importance is not None:
-            metrics |= self.importance.measure(self.base_pool, pool, self.base_hits)
+            metrics |= self.importance.measure(self.base_pool, pool, self.base.hits if self.base else None)
         if self.exact is not None:
             metrics |= self.exact.measure(step)
         seconds = time.perf_counter() - start
@@ -246,19 +234,13 @@ class SupportCallback(TrainerCallback):
             self._report(step, counted.hits, last)
         return metrics
 
-    def _metrics(self, counted: Tally | None, pool: Pool | None) -> dict[str, float]:
-        counted = _there(counted)
-        return {
-            **sample_metrics(counted, self.trainer.temperature),
-            **support_metrics(_there(self.base_hits), counted.hits),
-            **spelling_metrics(self.base_spelled, _there(pool).spelled()),
-            tags.SAMPLES.tag: float(self.k * len(self.task.problems)),
-            tags.MONITOR_FAILED.tag: float(self.observer.failed),
-        }
+    def _metrics(self, counted: Counted | None) -> dict[str, float]:
+        found = step_metrics(_there(self.base), _there(counted), self.trainer.temperature)
+        return {**found, tags.MONITOR_FAILED.tag: float(self.observer.failed)}
 
-    def _check_step_0(self, metrics: dict[str, float], counted: Tally | None, path: Path) -> None:
+    def _check_step_0(self, metrics: dict[str, float], counted: Counted | None, path: Path) -> None:
         base = str(_there(self.base_pool).path)
-        check_step_0(metrics, _there(self.base_hits), _there(counted).hits, base, str(path))
+        check_step_0(metrics, _there(self.base).hits, _there(counted).hits, base, str(path))
 
     def _report(self, step: int, hits: Hits, last: bool) -> None:
         """Save and log, on the main process."""
@@ -266,41 +248,22 @@ class SupportCallback(TrainerCallback):
         self._log(step, hits)
         if last or step == min(self.history):
             self.log_base(step)
-        self.observer.attempt("has no line", step, lambda: self._print_line(step))
-
-    def _print_line(self, step: int) -> None:
-        metrics = self.history[step]
-        say(
-            f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
-            f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
-            f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])}, "
-            f"reweighting {three_digits(metrics[tags.LEASH.nscr.tag])}, "
-            f"{moved_words(metrics)}{spelling_words(metrics)} ({metrics[tags.SECONDS.tag]:.1f} s)"
-        )
+        self.observer.attempt("has no line", step, lambda: say(step_line(step, self.history[step], self.k)))
 
     def log_base(self, step: int) -> None:
-        """Log the base's constants, at the first and the last measured step: a line in a chart needs two points."""
+        """Log the base's constants, once a step."""
         if step not in self._base_logged:
             self._base_logged.add(step)
-            found = sampled(self.k, self.trainer.temperature)
-            base = {metric.base: self.base_metrics[metric.tag] for metric in found if metric.base}
-            self.observer.scalars(base, step)
+            self.observer.scalars(base_scalars(self.base_metrics, self.k, self.trainer.temperature), step)
 
     def _log(self, step: int, hits: Hits) -> None:
-        metrics = self.history[step]
-        constants = [metric.tag for metric in tags.ONCE if step > min(self.history)]
-        self.observer.scalars({tag: value for tag, value in metrics.items() if tag not in constants}, step)
+        self.observer.scalars(step_scalars(self.history[step], step == min(self.history)), step)
         self.observer.attempt("has no figure and table in TensorBoard", step, lambda: self._draw(step, hits))
 
     def _draw(self, step: int, hits: Hits) -> None:
-        if (writer := self.observer.trackers.tensorboard) is None:
-            return
-        base, policy = (pass_curve(metrics, self.k) for metrics in (self.base_metrics, self.history[step]))
-        line = leash_curve(self.history[step], self.k)
-        writer.add_figure(tags.PASS_AT_K_FIGURE.tag, pass_at_k_figure(base, policy, step, line, self.task.name), step)
-        lost, gained = changes(_there(self.base_hits), hits)
-        writer.add_text(tags.LOST_AND_GAINED.tag, lost_and_gained_table(lost, gained), step)
-        writer.flush()
+        if (writer := self.observer.trackers.tensorboard) is not None:
+            base = self.base_metrics, _there(self.base).hits
+            draw_step(writer, step, self.k, base, (self.history[step], hits), self.task.name)
 
     # Pools
 
@@ -308,34 +271,19 @@ class SupportCallback(TrainerCallback):
         seed = derive_seed(self.seed, "base")
         spec = self.ranks.on_main(lambda: self._base_spec(seed))
         self.base_pool = self.policy_pool.fill_base(self.base_pools, spec, seed, step=step)
-        counted = self.ranks.on_main(lambda: self._count_base(self.base_pool))
-        self.base_hits = counted.hits if counted is not None else None
-        self.base_spelled = self.ranks.on_main(lambda: _there(self.base_pool).spelled())
-        self.base_metrics = self.ranks.from_main(lambda: sample_metrics(_there(counted), self.trainer.temperature))
+        self.base = self.ranks.on_main(lambda: self._count_base(_there(self.base_pool)))
+        self.base_metrics = self.ranks.from_main(lambda: pool_metrics(_there(self.base), self.trainer.temperature))
 
-    def _count_base(self, pool: Pool | None) -> Tally:
+    def _count_base(self, pool: Pool) -> Counted:
         """Counted once; a resumed run must find what it was measured against before."""
-        counted = _counted(pool)
-        if self._recorded().get("base_hits") not in (None, counted.hits.checksum()):
-            raise PoolError(
-                f"{_there(pool).path} does not hold the samples that the earlier steps of {self.folder} were measured "
-                "against: restore that pool, or start another run"
-            )
+        counted = count_pool(pool)
+        check_same_samples(self._recorded(), self.folder, pool.path, counted)
         return counted
 
     def _base_spec(self, seed: int) -> PoolSpec:
         """The spec of the base's pool; a resumed run must keep the one it started with."""
         spec = self.policy_pool.base_spec(seed)
-        if record := self._recorded():
-            before = (Path(record["base_pool"]).name, record["k"], record.get("probe", spec.problems))
-            wanted = (self.policy_pool.base_name(spec, self.base_pools), spec.k, spec.problems)
-            if before != wanted:
-                first, now = (f"{name} (k = {k}, problems {probe[:8]})" for name, k, probe in (before, wanted))
-                raise ConfigError(
-                    f"{self.folder} was measured against the base pool {first}, and this resume asks for {now}: keep "
-                    "the model, the probe problems and their verifier, k, seed and sampling settings of the monitor "
-                    "unchanged, or start another run"
-                )
+        check_same_base(self._recorded(), self.folder, self.policy_pool.base_name(spec, self.base_pools), spec)
         return spec
 
     def _step_spec(self, seed: int, step: int, path: Path) -> PoolSpec:
@@ -364,22 +312,11 @@ class SupportCallback(TrainerCallback):
         return (read_record(self.folder) or {}) if self.history else {}
 
     def _record(self) -> dict[str, Any]:
-        return {
-            "k": self.k,
-            "token_entropy": self.entropy_tag,
-            "base_pool": str(self.base_pool.path) if self.base_pool else None,
-            "base_hits": self.base_hits.checksum() if self.base_hits else None,
-            "probe": self.base_pool.spec.problems if self.base_pool else None,
-            "base": self.base_metrics,
-            "steps": self.history,
-        }
+        base = self.base_pool, self.base, self.base_metrics
+        return record_of(self.k, self.trainer.temperature, *base, self.history)
 
 
 def _there(value: T | None) -> T:
     """What only the main process has."""
     assert value is not None
     return value
-
-
-def _counted(pool: Pool | None) -> Tally:
-    return count_whole(_there(pool))

@@ -331,7 +331,9 @@ FAILED = Metric(
 )
 
 KL_TO_BASE = Metric("monitor/kl_base_k1", "nats per completion", "KL to the base (k1 estimator)", _SAMPLE)
-SAMPLES = Metric("monitor/samples", "samples", "samples drawn per measurement; logged once", _MEASURE)
+SAMPLES = Metric(
+    "monitor/samples", "samples", "samples drawn per measurement; logged once", "callbacks.counted.step_metrics"
+)
 SECONDS = Metric("monitor/seconds", "seconds", "time that this measurement took", _MEASURE)
 SECONDS_TOTAL = Metric("monitor/seconds_total", "seconds", "time spent measuring so far", _MEASURE)
 MONITOR_FAILED = Metric(

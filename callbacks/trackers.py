@@ -45,7 +45,7 @@ class Trackers:
     def destinations(self) -> Iterator[tuple[str, Callable[[Mapping[str, float], int], None]]]:
         """Each open tracker: its name, and what writes metrics to it. Undefined numbers (NaN) leave a gap."""
         if (writer := self.tensorboard) is not None:
-            yield "TensorBoard", partial(_to_tensorboard, writer)
+            yield "TensorBoard", partial(to_tensorboard, writer)
         for name, kind, log in (("W&B", WandbCallback, log_to_wandb), ("trackio", TrackioCallback, log_to_trackio)):
             for callback in self._callbacks(kind):
                 yield name, partial(_to_log, partial(log, callback))
@@ -54,7 +54,7 @@ class Trackers:
         return [cb for cb in self.trainer.callback_handler.callbacks if isinstance(cb, kind)]
 
 
-def _to_tensorboard(writer: Any, metrics: Mapping[str, float], step: int) -> None:
+def to_tensorboard(writer: Any, metrics: Mapping[str, float], step: int) -> None:
     for tag, value in _finite(metrics).items():
         writer.add_scalar(tag, value, step)
     writer.flush()

@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("train.recipe",),
     ("train.explorers.advantages", "train.explorers.loss", "train.explorers.samples"),
     ("train.explorers",),
+    ("callbacks.watch",),
     ("callbacks",),
     ("callbacks.policy",),
     ("eval.commands",),

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -85,6 +86,8 @@ def workplace(tmp_path):
     (tmp_path / "runs" / "lab").mkdir(parents=True)
     (tmp_path / "runs" / "lab" / "final").symlink_to(ROOT / "recipes" / "lab" / "base")
     (tmp_path / "bench.jsonl").write_text('{"problem": "1 + 1?", "answer": "2"}\n')
+    shutil.copytree(ROOT / "recipes" / "lab" / "base", tmp_path / "runs" / "lab" / "checkpoint-200")
+    (tmp_path / "runs" / "lab" / "checkpoint-200" / "trainer_state.json").write_text('{"global_step": 200}')
     return tmp_path
 
 

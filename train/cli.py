@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "what a policy lost and gained relative to its base: tables, files, HTML",
     ),
     "where": ("offleash.eval.commands.where", "where in their texts a policy lost answers of its base"),
+    "watch": ("offleash.train.commands.watch", "measure a run from its folder, checkpoint by checkpoint, beside it"),
     "variants": ("offleash.train.commands.variants", "compare exploration variants with plain GRPO and controls"),
     "soup": ("offleash.eval.commands.soup", "interpolate the weights of a policy and its base, without training"),
     "pairs": ("offleash.eval.commands.pairs", "the paper's model pairs: list them, print the commands to measure one"),

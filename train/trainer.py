@@ -29,6 +29,7 @@ from offleash.callbacks.policy.trl_seam import (
     unsaved_weights,
     without_gradient_checkpointing,
 )
+from offleash.callbacks.watch.sealed import seal
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
@@ -47,7 +48,6 @@ from offleash.train.explorers.metrics import (
 from offleash.train.preflight.images import MODEL_INPUTS
 from offleash.train.publish import base_name, complete_card, model_only
 from offleash.train.rewards import VerifierReward
-from offleash.train.run_folder.integrity import seal
 
 BASE_LOGPS = "base_per_token_logps"
 """In a batch: the base's log-probabilities where TRL's `ref_per_token_logps` are missing or not the base's."""

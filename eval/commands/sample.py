@@ -23,7 +23,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "ma
 def main(argv: list[str]) -> int:
     options = parser().parse_args(argv)
     _check_flag_combinations(options)
-    settings, named = _settings(options), _named_tasks(options)
+    settings, named = settings_of(options), _named_tasks(options)
     with ExitStack() as stack:
         tasks = list(_tasks(named, options.pool, stack))  # before the model, which may be large
         sampler = stack.enter_context(closing(Sampler(options.model, settings)))
@@ -38,8 +38,6 @@ def main(argv: list[str]) -> int:
 
 
 def _check_flag_combinations(options: argparse.Namespace) -> None:
-    if options.successes is not None and options.plan != "until":
-        raise ConfigError("--successes is for --plan until: add it, or leave both out")
     if bool(options.task) == (options.data is not None):
         raise ConfigError("give either --task, or --data with the file of a benchmark of your own")
     check_data_flags(options.data, options)
@@ -50,7 +48,10 @@ def _check_flag_combinations(options: argparse.Namespace) -> None:
         )
 
 
-def _settings(options: argparse.Namespace) -> SampleSettings:
+def settings_of(options: argparse.Namespace) -> SampleSettings:
+    """What the flags of `sample_options` ask for."""
+    if options.successes is not None and options.plan != "until":
+        raise ConfigError("--successes is for --plan until: add it, or leave both out")
     sampling = {name: getattr(options, name) for name in _SAMPLING if getattr(options, name) is not None}
     successes = SUCCESSES if options.successes is None else options.successes
     return from_flags(

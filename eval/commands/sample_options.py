@@ -66,9 +66,14 @@ def parser() -> argparse.ArgumentParser:
     )
     _what(made.add_argument_group("what to sample"))
     _own(made.add_argument_group("a benchmark of your own (short for the task `data` and its arguments)"))
+    add_how(made)
+    return made
+
+
+def add_how(made: argparse.ArgumentParser) -> None:
+    """The flags of everything that samples: how, and with which engine."""
     _how(made.add_argument_group("sampling parameters (all recorded, none taken from the model)"))
     _with(made.add_argument_group("engine"))
-    return made
 
 
 def _what(group: "argparse._ArgumentGroup") -> None:
@@ -88,6 +93,11 @@ def _what(group: "argparse._ArgumentGroup") -> None:
         help="arguments of the task; once for all tasks or once for each",
     )
     group.add_argument("--pool", required=True, metavar="DIR", help="folder of the pool, created or resumed")
+    add_budget(group)
+
+
+def add_budget(group: "argparse._ArgumentGroup") -> None:
+    """How many samples of which problems."""
     group.add_argument("--k", type=int, required=True, help="samples per problem; with --plan until, the maximum")
     group.add_argument(
         "--plan", choices=("fixed", "until"), default="fixed", help="until: stop a problem at --successes"

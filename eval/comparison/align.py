@@ -186,7 +186,7 @@ def _align_stopped(base: Reader, policy: Reader, kept: Ints, k: int | None) -> A
             own = Stop(reader.successes, int(reader.ledger.reach_p(reader.successes)[kept].min()))
             every = reader.first(reader.ledger.stop_p(*own))
         hits, values = reader.first(limit_p).hits, _values(reader.first(same_p), unrecorded(reader))
-        arms.append(_arm(reader, every, _as_one_unit(hits), values, limit_p, kept, own))
+        arms.append(_arm(reader, every, as_one_unit(hits), values, limit_p, kept, own))
     notes = [
         f"{task}: compared under the plan until {plan.successes} successes, at most {plan.cap} draws; "
         f"rates, entropies and majority are of the first {rows_k} draws of every problem"
@@ -236,7 +236,7 @@ def _of_problems(hits: Hits, kept: Ints) -> Hits:
     )
 
 
-def _as_one_unit(hits: Hits) -> Hits:
+def as_one_unit(hits: Hits) -> Hits:
     """Each problem as one unit, which any correct answer hits."""
     count = len(hits.problem_ids)
     return replace(hits, unit_problem=np.arange(count), unit_answer=(None,) * count, unit_hits=hits.correct_p)

@@ -38,7 +38,8 @@ LIVES = textwrap.dedent(
     from offleash.train.grpo import train  # imported once; nothing is computed before the fork
     from offleash.train.recipe.config import parse_recipe
     from offleash.train.run_folder.checkpoints import checkpoints
-    from offleash.train.run_folder.integrity import damage, is_sealed
+    from offleash.callbacks.watch.sealed import is_sealed
+    from offleash.train.run_folder.integrity import damage
 
     folder, words, kills, harm, seed = json.loads(sys.argv[1])
     chance = random.Random(seed)

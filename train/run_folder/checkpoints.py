@@ -10,10 +10,11 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
+from offleash.callbacks.watch.sealed import SEAL, is_sealed, trainer_state
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import atomic_path, remove_leftovers
-from offleash.train.run_folder.integrity import RANDOM, SEAL, damage, is_sealed, trainer_state
+from offleash.train.run_folder.integrity import RANDOM, damage
 
 PREFIX = "checkpoint-"
 TRAINING_ONLY = (

@@ -13,6 +13,7 @@ from transformers import TrainingArguments
 from offleash.callbacks.event_files import trim_events
 from offleash.callbacks.guard import STOPPED
 from offleash.callbacks.summary import HISTORY, read_record
+from offleash.callbacks.watch.sealed import trainer_state
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.train.preflight.launch import sharding
@@ -37,7 +38,6 @@ from offleash.train.run_folder.checkpoints import (
     set_aside,
     step_of,
 )
-from offleash.train.run_folder.integrity import trainer_state
 
 FINAL = "final"
 PART = "final.part"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from offleash.callbacks.watch.sealed import SEAL, seal
 from offleash.eval.errors import ConfigError
 from offleash.train.run_folder.checkpoints import (
     check_resumable,
@@ -13,7 +14,7 @@ from offleash.train.run_folder.checkpoints import (
     export_final,
     last_complete_checkpoint,
 )
-from offleash.train.run_folder.integrity import SEAL, damage, seal
+from offleash.train.run_folder.integrity import damage
 
 ONE = ["rng_state.pth", "scheduler.pt", "optimizer.pt"]
 TWO = ["rng_state_0.pth", "rng_state_1.pth", "scheduler.pt", "optimizer.pt"]

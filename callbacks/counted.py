@@ -1,0 +1,106 @@
+"""A pool read once, and all numbers of a measured step from two of them: the base's and the policy's.
+
+The callback that samples through the trainer and the watcher that samples checkpoints both end here. Under a plan that
+stops early (`eval.stats.stopping`) the numbers are those of the stopped experiment: pass@k by its unbiased estimator,
+support of problems, everything else of the samples that every problem has. What such a plan cannot tell is NaN.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from offleash.callbacks import tags
+from offleash.callbacks.metrics import (
+    count_whole,
+    level_metrics,
+    sample_metrics,
+    spelling_metrics,
+    support_metrics,
+)
+from offleash.eval.comparison.align import as_one_unit
+from offleash.eval.errors import PoolError
+from offleash.eval.pool.counts import Hits, Tally
+from offleash.eval.pool.ledger import Ledger
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spellings import Spelled
+from offleash.eval.stats.passk import powers_of_two
+from offleash.eval.stats.posterior import expected_metrics
+from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
+from offleash.eval.stats.support import EPS, METRICS, STABLE_HITS, detection_limit
+
+
+class Counted(NamedTuple):
+    """What a pool's numbers are made of: nothing done to the pool later changes one."""
+
+    tally: Tally
+    """Of the samples that every problem has: all, unless the plan stops early."""
+    hits: Hits
+    """Of all samples. Under a plan that stops early a problem is one unit."""
+    spelled: Spelled | None
+    k: int
+    successes: int | None
+    """Where the plan stops a problem; None for a fixed one."""
+
+    @property
+    def samples(self) -> int:
+        return int(self.hits.n_p.sum())
+
+
+def count_pool(pool: Pool) -> Counted:
+    """Raises PoolError for a pool that lacks samples of its plan."""
+    k, successes = pool.spec.k, pool.spec.plan.successes
+    if successes is None:
+        tally = count_whole(pool)
+        return Counted(tally, tally.hits, pool.spelled(), k, None)
+    if not Ledger(pool).is_complete:
+        raise PoolError(f"{pool.path} is incomplete: its plan is not done. Was a part removed? Restore it")
+    hits = as_one_unit(pool.hits())  # the plan does not look for a problem's other answers
+    # Samples that end at a success are biased towards it: only those that every problem has are comparable.
+    same_p = np.full(len(hits.n_p), int(hits.n_p.min()))
+    return Counted(pool.tally(same_p), hits, None, k, successes)
+
+
+def pool_metrics(counted: Counted, temperature: float) -> dict[str, float]:
+    """`sample_metrics`, whatever the plan."""
+    found = sample_metrics(counted.tally, temperature)
+    if counted.successes is None:
+        return found
+    ks, hits = powers_of_two(counted.k), counted.hits
+    pass_pk = stopped_pass_at_k(hits.n_p, hits.correct_p, ks, successes=counted.successes, cap=counted.k)
+    curve = {tags.pass_at(k).tag: float(value) for k, value in zip(ks, pass_pk.mean(axis=0), strict=True)}
+    return {**found, **curve, tags.DISTINCT_CORRECT.tag: math.nan, tags.UNSEEN_CORRECT.tag: math.nan}
+
+
+def step_metrics(base: Counted, policy: Counted, temperature: float) -> dict[str, float]:
+    """Every number of a step but those about the measurement itself."""
+    if (base.successes, base.k) != (policy.successes, policy.k):
+        raise PoolError("base and policy were sampled under different plans: their support cannot be compared")
+    fixed = policy.successes is None
+    return {
+        **pool_metrics(policy, temperature),
+        **(support_metrics(base.hits, policy.hits) if fixed else _stopped_support(base, policy)),
+        **spelling_metrics(base.spelled, policy.spelled),
+        tags.SAMPLES.tag: float(policy.samples),
+    }
+
+
+def _stopped_support(base: Counted, policy: Counted) -> dict[str, float]:
+    one, other, successes = base.hits, policy.hits, policy.successes
+    if one.problem_ids != other.problem_ids:
+        raise PoolError("the two pools hold different problems: their support cannot be compared")
+    assert successes is not None
+    sides = (one.n_p, one.correct_p), (other.n_p, other.correct_p)
+    noise = stopped_noise_test(*sides, successes=successes, cap=policy.k)
+    bayes = expected_metrics(one.correct_p, other.correct_p, one.n_p, other.n_p, EPS)
+    found = {
+        **{getattr(tags.BAYES, name).tag: bayes[name] for name in tags.BAYES._fields},
+        tags.DETECTION_LIMIT.tag: detection_limit(policy.k),
+        # The bounds of the leash line are of a fixed number of samples.
+        **{metric.tag: math.nan for metric in (*tags.LEASH, *map(tags.leash_pass_at, powers_of_two(policy.k)))},
+    }
+    for level in (tags.UNIT, tags.PROBLEM):
+        found |= level_metrics(level, one.correct_p, other.correct_p, noise)
+        if successes < STABLE_HITS:
+            found |= {getattr(level, f"{name}_hits{STABLE_HITS}").tag: math.nan for name in METRICS}
+    return found

@@ -1,0 +1,100 @@
+"""How a measured step is told: its scalars, figure and table, the line on the console, the record in the run's folder.
+
+Functions of plain numbers, for whoever measured them: the callback inside a run, or a watcher beside it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from offleash.callbacks import tags
+from offleash.callbacks.counted import Counted
+from offleash.callbacks.metrics import leash_curve, pass_curve, sampled
+from offleash.callbacks.summary import moved_words, spelling_words, three_digits
+from offleash.callbacks.trackers import lost_and_gained_table, pass_at_k_figure
+from offleash.eval.comparison.changes import changes
+from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.pool.counts import Hits
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import PoolSpec
+from offleash.eval.stats.passk import powers_of_two
+
+Metrics = Mapping[str, float]
+
+
+def step_scalars(metrics: Metrics, is_first: bool) -> dict[str, float]:
+    """What is logged of a step: constants of a run only at the first."""
+    constants = () if is_first else [metric.tag for metric in tags.ONCE]
+    return {tag: value for tag, value in metrics.items() if tag not in constants}
+
+
+def base_scalars(base: Metrics, k: int, temperature: float) -> dict[str, float]:
+    """The base's constants, logged at the first and the last measured step: a line in a chart needs two points."""
+    return {metric.base: base[metric.tag] for metric in sampled(k, temperature) if metric.base}
+
+
+def draw_step(
+    writer: Any, step: int, k: int, base: tuple[Metrics, Hits], policy: tuple[Metrics, Hits], task: str
+) -> None:
+    """The figure and the table of a step, to a TensorBoard SummaryWriter."""
+    curves = pass_curve(base[0], k), pass_curve(policy[0], k)
+    figure = pass_at_k_figure(*curves, step, leash_curve(policy[0], k), task)
+    writer.add_figure(tags.PASS_AT_K_FIGURE.tag, figure, step)
+    lost, gained = changes(base[1], policy[1])
+    writer.add_text(tags.LOST_AND_GAINED.tag, lost_and_gained_table(lost, gained), step)
+    writer.flush()
+
+
+def step_line(step: int, metrics: Metrics, k: int) -> str:
+    """The line on the console."""
+    top = powers_of_two(k)[-1]
+    return (
+        f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
+        f"pass@{top} {metrics[tags.pass_at(top).tag]:.3f}, "
+        f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])}, "
+        f"reweighting {three_digits(metrics[tags.LEASH.nscr.tag])}, "
+        f"{moved_words(metrics)}{spelling_words(metrics)} ({metrics[tags.SECONDS.tag]:.1f} s)"
+    )
+
+
+def record_of(
+    k: int,
+    temperature: float,
+    base_pool: Pool | None,
+    base: Counted | None,
+    base_metrics: Metrics,
+    steps: Mapping[int, Metrics],
+) -> dict[str, Any]:
+    """What `summary.write_record` keeps of a run."""
+    return {
+        "k": k,
+        "token_entropy": tags.token_entropy(temperature).tag,
+        "base_pool": str(base_pool.path) if base_pool else None,
+        "probe": base_pool.spec.problems if base_pool else None,
+        "base_hits": base.hits.checksum() if base else None,
+        "base": base_metrics,
+        "steps": steps,
+    }
+
+
+def check_same_base(record: Mapping[str, Any], folder: Path, name: str, spec: PoolSpec) -> None:
+    """Raises ConfigError if the steps on record were measured against another base pool than that of this name."""
+    if not record:
+        return
+    before = (Path(record["base_pool"]).name, record["k"], record.get("probe") or spec.problems)
+    wanted = (name, spec.k, spec.problems)
+    if before != wanted:
+        first, now = (f"{pool} (k = {k}, problems {probe[:8]})" for pool, k, probe in (before, wanted))
+        raise ConfigError(
+            f"{folder} was measured against the base pool {first}, and this asks for {now}: keep the model, the probe "
+            "problems and their verifier, k, seed and sampling settings of the monitor unchanged, or start another run"
+        )
+
+
+def check_same_samples(record: Mapping[str, Any], folder: Path, pool: Path, base: Counted) -> None:
+    """Raises PoolError if the base pool no longer holds what the steps on record were measured against."""
+    if record.get("base_hits") not in (None, base.hits.checksum()):
+        raise PoolError(
+            f"{pool} does not hold the samples that the earlier steps of {folder} were measured against: restore "
+            "that pool, or start another run"
+        )
