@@ -40,11 +40,46 @@ def find(kind: str, name: str, table: Mapping[str, str], members: Sequence[str])
     The module is imported only now; one of your own may lie in the working directory, and must hold a class with these
     `members`. An unknown name is a ConfigError that suggests close ones.
     """
-    module_name, colon, attribute = table.get(name, name).partition(":")
-    if not colon or not module_name or module_name.startswith("."):
+    path = table.get(name, name)
+    if not _is_path(path):
         close = difflib.get_close_matches(name, table, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
         raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: my_module:MyClass)")
+    factory = _imported(kind, name, path)
+    if name not in table:
+        _check_class(kind, name, factory, members)
+    return factory
+
+
+def find_function(kind: str, name: str, reads: Sequence[str], given: Sequence[str]) -> Callable[..., Any]:
+    """A function of your own by its path, "module:function", if it can be called with `given` as keyword arguments.
+
+    It must name one of `reads` as its parameter: not everything that swallows keywords is meant to be called so.
+    """
+    if not _is_path(name):
+        raise ConfigError(f"{kind} {name!r} must be the path of a function: my_module:my_function")
+    function = _imported(kind, name, name)
+    if not inspect.isfunction(function):
+        raise ConfigError(f"{kind} {name!r} is a {type(function).__name__}: it must be a function")
+    signature = inspect.signature(function)
+    try:
+        signature.bind(**dict.fromkeys(given))
+    except TypeError as error:
+        raise ConfigError(
+            f"{kind} {name!r}: {error}; it is called with {', '.join(given)} (end its parameters with **columns)"
+        ) from None
+    if not set(reads) & set(signature.parameters):
+        raise ConfigError(f"{kind} {name!r} takes none of {', '.join(reads)}: it must have one of these parameters")
+    return function
+
+
+def _is_path(path: str) -> bool:
+    module_name, colon, attribute = path.partition(":")
+    return bool(colon and module_name and attribute and not module_name.startswith("."))
+
+
+def _imported(kind: str, name: str, path: str) -> Callable[..., Any]:
+    module_name, _, attribute = path.partition(":")
     is_ours = module_name.split(".")[0] == "offleash"
     if not is_ours and (announce := _announce.get()) is not None:
         announce(kind, name)
@@ -60,9 +95,7 @@ def find(kind: str, name: str, table: Mapping[str, str], members: Sequence[str])
             sys.path.remove(here)
     factory = getattr(module, attribute, None)
     if not callable(factory):
-        raise ConfigError(f"{kind} {name!r}: module {module_name} has no class {attribute!r}")
-    if name not in table:
-        _check_class(kind, name, factory, members)
+        raise ConfigError(f"{kind} {name!r}: module {module_name} has no {attribute!r} that can be called")
     return factory
 
 

@@ -26,7 +26,7 @@ explorer, and in the loss all `token_advantages` likewise. Extra losses add up. 
 and only one `traces`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -35,7 +35,8 @@ import torch
 from trl import GRPOConfig
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.eval.problem import Task
+from offleash.callbacks.policy.trl_seam import nanstd
+from offleash.eval.problem import Task, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +125,33 @@ Explored = Callable[[list[Any]], tuple[dict[str, Any], Rollouts]]
 
 
 class Verifier(Protocol):
-    """The reward of the training problems."""
+    """Who says what is correct in training."""
 
-    task: Task
+    @property
+    def task(self) -> Task: ...
+
+
+class RolloutVerifier(Verifier, Protocol):
+    """A verifier with what the trainer asks of it: the problem of a dataset row, and a verdict for each rollout."""
+
+    latest: list[Verdict]
+    """Of this rank's latest rollouts."""
+    reward_index: int | None
+    """Which of the trainer's reward functions gives its verdicts; None if none of them does."""
+
+    def problem_id(self, row: Mapping[str, Any]) -> str: ...
+    def judge(
+        self, prompts: Sequence[Any], completions: Sequence[Any], ids: Sequence[Any], rewards_bf: torch.Tensor
+    ) -> None:
+        """Called after the reward functions, with what they were given and their rewards."""
 
 
 class ExplorerTrainer(PolicyTrainer, Protocol):
     """What an explorer may use of its trainer: the public names of `trl.GRPOTrainer`, and the verifier."""
 
     verifier: Verifier
+
+    def problem_ids(self, rows: Iterable[Mapping[str, Any]]) -> list[str]: ...
 
 
 class Explorer:
@@ -231,3 +250,12 @@ class Explorer:
 def all_correct(rewards_pg: torch.Tensor) -> torch.Tensor:
     """(P, 1) True where every rollout that was scored is correct."""
     return ((rewards_pg == 1) | rewards_pg.isnan()).all(1, keepdim=True)
+
+
+def normalized(rewards_pg: torch.Tensor, scale: str) -> torch.Tensor:
+    """TRL's advantages: reward minus the group's mean, over the group's (or batch's) standard deviation + 1e-4."""
+    centered_pg = rewards_pg - rewards_pg.nanmean(1, keepdim=True)
+    if scale == "none":
+        return centered_pg.nan_to_num()
+    std = nanstd(rewards_pg) if scale == "batch" else nanstd(rewards_pg, dim=1, keepdim=True)
+    return (centered_pg / (std + 1e-4)).nan_to_num()

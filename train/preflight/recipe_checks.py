@@ -11,7 +11,9 @@ from trl import GRPOConfig
 from offleash.callbacks.guard import SHORT, SupportGuard
 from offleash.callbacks.metrics import measured
 from offleash.eval.errors import ConfigError, OffleashError
-from offleash.train.explorers.checks import updates_per_rollout
+from offleash.train.explorers import load_explorers
+from offleash.train.explorers.base import Explorer
+from offleash.train.explorers.checks import check_rewards_used, updates_per_rollout
 from offleash.train.forecast.hardware import Sharding
 from offleash.train.recipe.config import Recipe, RunConfig
 
@@ -65,6 +67,19 @@ def check_synced_reference(training: GRPOConfig) -> None:
             "sync_ref_model loses its reference when a run is resumed: use explorer: {reference_reset: {every: "
             f"{training.ref_model_sync_steps}, alpha: {training.ref_model_mixup_alpha}, reset_optimizer: false}}}}"
         )
+
+
+def check_explorers(recipe: Recipe) -> list[Explorer]:
+    """The recipe's explorers, those of the user's own tried on rollouts made by hand.
+
+    Raises ConfigError for what they do not work with.
+    """
+    run, training = recipe.run, recipe.training
+    explorers = load_explorers(run.explorers, training)
+    for explorer in explorers:
+        explorer.check(training)
+    check_rewards_used(explorers, run.rewards, training.reward_weights or [1.0] * len(run.rewards), training)
+    return explorers
 
 
 def absent_packages(recipe: Recipe, sharding: Sharding) -> list[str]:

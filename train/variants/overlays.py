@@ -14,8 +14,8 @@ from trl import GRPOConfig
 
 import offleash.recipes
 from offleash.eval.errors import ConfigError, OffleashError
-from offleash.train.explorers import load_explorers
 from offleash.train.explorers.checks import no_op_settings, updates_per_rollout
+from offleash.train.preflight.recipe_checks import check_explorers
 from offleash.train.recipe.config import Recipe, parse_recipe, read_recipe_file, resolved
 
 PLAIN = "plain"
@@ -33,7 +33,15 @@ _CHANGES: dict[str, tuple[str, Callable[[GRPOConfig], float], int]] = {
 }
 """Control -> what it changes relative to plain, and in which direction."""
 _MEASURED_BY = (
-    *("model_name_or_path", "model_revision", "task", "probe_args", "monitor_k", "monitor_score_k", "monitor_seed"),
+    *(
+        "model_name_or_path",
+        "model_revision",
+        "probe_task",
+        "probe_args",
+        "monitor_k",
+        "monitor_score_k",
+        "monitor_seed",
+    ),
     *("monitor_temperature", "monitor_top_p", "monitor_max_new_tokens", "temperature", "top_p", "top_k", "min_p"),
     *("repetition_penalty", "max_completion_length", "generation_kwargs", "use_vllm", "monitor_exact"),
 )
@@ -70,8 +78,7 @@ def load_variants(arguments: Mapping[str, Sequence[str]], processes: int = 1) ->
     for name, of_variant in arguments.items():
         try:
             recipes[name] = parse_recipe(of_variant, processes)
-            for explorer in load_explorers(recipes[name].run.explorers):
-                explorer.check(recipes[name].training)
+            check_explorers(recipes[name])
         except OffleashError as error:
             raise ConfigError(f"{name} cannot be trained: {error}") from error
     return recipes
@@ -79,11 +86,11 @@ def load_variants(arguments: Mapping[str, Sequence[str]], processes: int = 1) ->
 
 def check_comparable(recipes: Mapping[str, Recipe]) -> None:
     """Every variant is measured in the same way as plain, and none has a setting without effect."""
-    plain = resolved(recipes[PLAIN])
+    plain = _measured_by(recipes[PLAIN])
     for name, recipe in recipes.items():
         if not recipe.run.monitor_every:
             raise ConfigError(f"{name} would not be measured: monitor_every must not be 0 in a sweep")
-        values = resolved(recipe)
+        values = _measured_by(recipe)
         if changed := [key for key in _MEASURED_BY if values[key] != plain[key]]:
             key = changed[0]
             raise ConfigError(
@@ -92,6 +99,11 @@ def check_comparable(recipes: Mapping[str, Recipe]) -> None:
             )
         if name != PLAIN and (without_effect := no_op_settings(recipe.training)):
             raise ConfigError(f"{name}: {without_effect[0]} (write your own {name}.yaml)")
+
+
+def _measured_by(recipe: Recipe) -> dict[str, Any]:
+    values = {**resolved(recipe), "probe_task": recipe.run.probe_name}
+    return {key: values[key] for key in _MEASURED_BY}
 
 
 def check_controls(recipes: Mapping[str, Recipe], arms: Mapping[str, str]) -> None:
