@@ -32,6 +32,7 @@ from offleash.train.preflight.launch import check_frozen_models, check_launch
 from offleash.train.preflight.precision import check_precision, check_weight_dtype
 from offleash.train.preflight.recipe_checks import (
     check_aligned_saves,
+    check_best_metric,
     check_explorers,
     check_guards_have_monitor,
     check_synced_reference,
@@ -41,7 +42,7 @@ from offleash.train.progress import ProgressBar
 from offleash.train.publish import copy_card, push_final, repo_name
 from offleash.train.recipe.config import Recipe, move_tokens
 from offleash.train.rewards import VerifierReward, reward_functions
-from offleash.train.run_folder.checkpoints import export_final
+from offleash.train.run_folder.checkpoints import best_checkpoint, export_final
 from offleash.train.run_folder.folder import FINAL, FORMER, PART, TENSORBOARD, begin, find_start
 from offleash.train.trainer import ExploringTrainer
 
@@ -118,6 +119,7 @@ def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | No
     trainer.add_callback(interrupts)
     with interrupts.listening():
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    ranks.on_main(lambda: _say_best(trainer))
     trainer.create_model_card(model_name=repo_name(recipe.training).split("/")[-1])
     save_model(trainer, folder / PART)
     trainer.accelerator.wait_for_everyone()
@@ -129,6 +131,12 @@ def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | No
         shut_down_engine(trainer)
     trainer.accelerator.end_training()
     return trainer
+
+
+def _say_best(trainer: ExploringTrainer) -> None:
+    if (step := trainer.best_step) is not None:
+        metric, value = trainer.args.metric_for_best_model, trainer.state.best_metric
+        say(f"offleash: {FINAL} has the weights of step {step}, the best by {metric} ({value:.4g})")
 
 
 def _plain_cpu(training: TrainingArguments) -> None:
@@ -158,8 +166,9 @@ def _close(folder: Path, checkpoint: Path | None, reason: str, training: Trainin
     say(f"offleash: {folder} has already finished ({where}); nothing to train")
     shutil.rmtree(folder / PART, ignore_errors=True)
     if checkpoint and not (folder / FINAL).exists():
-        export_final(checkpoint, folder / FINAL)
-        say(f"offleash: {folder / FINAL} was missing and has been exported from {checkpoint.name}")
+        source = best_checkpoint(folder, checkpoint) if training.load_best_model_at_end else checkpoint
+        export_final(source, folder / FINAL)
+        say(f"offleash: {folder / FINAL} was missing and has been exported from {source.name}")
     shutil.rmtree(folder / FORMER, ignore_errors=True)
     _publish(folder, training)
     if (record := read_record(folder)) is not None and record["steps"]:
@@ -178,6 +187,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     dataset = training_dataset(train_task, with_images, golds=own_rewards)
     check_dataset_contamination(dataset, probe_task)
     check_aligned_saves(recipe)
+    check_best_metric(recipe)
     check_synced_reference(training)
     processor = load_processor(model, with_images)
     training.model_init_kwargs = {

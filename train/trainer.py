@@ -54,6 +54,7 @@ from offleash.train.explorers.metrics import (
 from offleash.train.preflight.images import MODEL_INPUTS
 from offleash.train.publish import base_name, complete_card, model_only
 from offleash.train.rewards import VerifierReward
+from offleash.train.run_folder.checkpoints import step_of
 from offleash.train.run_folder.integrity import seal
 
 BASE_LOGPS = "base_per_token_logps"
@@ -185,11 +186,8 @@ class Exploring(GRPOTrainer):
             own_nf = torch.where(rollouts.off_policy_pg.view(-1, 1), torch.nan, self._rewards_nf)
             own_pg = self._weighted(own_nf).view_as(rollouts.rewards_pg)
             own = {"reward": own_pg.nanmean().item(), "reward_std": nanstd(own_pg).item()}
-            for name, rewards_n in zip(self.reward_func_names, own_nf.unbind(1), strict=True):
-                own |= {
-                    f"rewards/{name}/mean": rewards_n.nanmean().item(),
-                    f"rewards/{name}/std": nanstd(rewards_n).item(),
-                }
+            for name, own_n in zip(self.reward_func_names, own_nf.unbind(1), strict=True):
+                own |= {f"rewards/{name}/mean": own_n.nanmean().item(), f"rewards/{name}/std": nanstd(own_n).item()}
             if self.scale_rewards != "batch":
                 own["frac_reward_zero_std"] = (nanstd(own_pg, dim=1) < 1e-6).float().mean().item()
             for key, value in own.items():
@@ -437,6 +435,19 @@ class ExploringTrainer(Exploring):
         finally:
             self._resumed_from = None
 
+    def _load_best_model(self) -> None:
+        self._resumed_from = self.state.best_model_checkpoint
+        try:
+            super()._load_best_model()
+        finally:
+            self._resumed_from = None
+
+    @property
+    def best_step(self) -> int | None:
+        """The step of the weights that `load_best_model_at_end` has loaded; None before the end and without it."""
+        is_loaded = self.args.load_best_model_at_end and self.state.best_model_checkpoint and not self.is_in_train
+        return step_of(Path(self.state.best_model_checkpoint)) if is_loaded else None
+
     def _issue_warnings_after_load(self, loaded: Any) -> None:
         """Some models, such as vision-language ones, name their weights differently in files than in memory.
 
@@ -466,7 +477,7 @@ class ExploringTrainer(Exploring):
             return
         base = base_name(model_id(self.model))
         try:
-            complete_card(Path(self.args.output_dir), self._probe_name(), base)
+            complete_card(Path(self.args.output_dir), self._probe_name(), base, self.best_step)
         except Exception as error:  # a model card must not end a run
             say(f"offleash: WARNING: the model card has no support table: {error!r}")
 

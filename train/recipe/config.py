@@ -85,7 +85,8 @@ class RunConfig:
         "flags: --explorer pass_at_k --explorer.k 4.",
     )
     guards: list[str] = HfArg(
-        default_factory=list, help="Rules such as 'srr < 0.9' (stop) or 'best sds' (mark a checkpoint)."
+        default_factory=list,
+        help="Rules such as 'srr < 0.9' or 'patience 3 nscr' (stop) and 'best sds' (mark a checkpoint).",
     )
 
     def __post_init__(self) -> None:
