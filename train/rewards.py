@@ -45,7 +45,7 @@ class VerifierReward:
         return str(row["problem_id"])
 
     def judge(
-        self, prompts: Sequence[Any], completions: Sequence[Any], ids: Sequence[Any], rewards_bf: torch.Tensor
+        self, rows: Sequence[Any], completions: Sequence[Any], ids: Sequence[Any], rewards_bf: torch.Tensor
     ) -> None:
         """Nothing to do: TRL has called it as a reward function."""
 

@@ -106,7 +106,7 @@ class Exploring(GRPOTrainer):
         if self.explorers and self.model.training:
             self._rewards_nf = rewards_nf.cpu()
             first = self.accelerator.process_index * len(prompts)
-            self.verifier.judge(prompts, completions, completion_ids, self._rewards_nf[first : first + len(prompts)])
+            self.verifier.judge(inputs, completions, completion_ids, self._rewards_nf[first : first + len(prompts)])
         return rewards_nf
 
     def _explored(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Rollouts]:

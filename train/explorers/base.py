@@ -141,9 +141,9 @@ class RolloutVerifier(Verifier, Protocol):
 
     def problem_id(self, row: Mapping[str, Any]) -> str: ...
     def judge(
-        self, prompts: Sequence[Any], completions: Sequence[Any], ids: Sequence[Any], rewards_bf: torch.Tensor
+        self, rows: Sequence[Any], completions: Sequence[Any], ids: Sequence[Any], rewards_bf: torch.Tensor
     ) -> None:
-        """Called after the reward functions, with what they were given and their rewards."""
+        """Called after the reward functions, with the dataset rows, the rollouts and all rewards of them."""
 
 
 class ExplorerTrainer(PolicyTrainer, Protocol):
@@ -179,6 +179,8 @@ class Explorer:
     the base and a forward pass."""
     needs_completions: ClassVar[bool] = False
     """Whether a hook reads `completion_ids_pg`."""
+    needs_answers: ClassVar[bool] = False
+    """Whether it has no effect where answers are not told apart: `answers_pg` has only None."""
     rewards_only: ClassVar[bool] = False
     """Whether it acts through advantages alone that depend on nothing but the rewards of the group: neither on answers
     nor on lengths, likelihoods or the base."""

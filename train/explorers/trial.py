@@ -50,18 +50,28 @@ class _NeedsTrainer(Exception):
     """What a hook asked for, only a real trainer has."""
 
 
-class _NoTrainer:
-    """The settings of a trainer before its first step, without a model."""
+class _Partial:
+    """Has the attributes that it was given; to ask for any other one takes a real trainer."""
 
-    def __init__(self, training: GRPOConfig) -> None:
-        self.args, self.state = training, TrainerState(max_steps=training.max_steps)
-        self.num_generations, self.temperature = training.num_generations, training.temperature
-        self.max_completion_length, self.current_gradient_accumulation_steps = training.max_completion_length, 1
+    def __init__(self, **known: Any) -> None:
+        vars(self).update(known)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         raise _NeedsTrainer(name)
+
+
+def _no_trainer(training: GRPOConfig) -> Any:
+    """A trainer before its first step, on one process, without a model."""
+    one_process = {"process_index": 0, "num_processes": 1, "is_main_process": True, "is_local_main_process": True}
+    return _Partial(
+        args=training,
+        state=TrainerState(max_steps=training.max_steps),
+        accelerator=_Partial(**one_process, device=torch.device("cpu")),
+        current_gradient_accumulation_steps=1,
+        **{key: getattr(training, key) for key in ("num_generations", "temperature", "max_completion_length")},
+    )
 
 
 class _Case(NamedTuple):
@@ -74,11 +84,13 @@ class _Trial:
         self.name, self.explorer, self.training = name, explorer, training
         self.size = training.num_generations or 4
         self.is_attached = False
+        has_reference = training.beta != 0 and not training.sync_ref_model and not explorer.moves_reference
+        self.knows_base = has_reference or explorer.needs_base_logps
 
     def completes(self, tried: "Callable[[_Trial], None]") -> bool:
         try:
             if not self.is_attached:
-                self.explorer.attach(_NoTrainer(self.training))
+                self.explorer.attach(_no_trainer(self.training))
                 self.is_attached = True
             tried(self)
         except _NeedsTrainer:
@@ -148,7 +160,7 @@ def _try_token_advantages(trial: _Trial) -> None:
 
 
 def _try_extra_loss(trial: _Trial) -> None:
-    case, tokens, model = "a batch of tokens", _tokens(trial), _NoTrainer(trial.training)
+    case, tokens, model = "a batch of tokens", _tokens(trial), _Partial()
     value = trial.call("extra_loss", case, lambda: trial.explorer.extra_loss(tokens, model), [tokens])
     if value is None:
         return
@@ -223,7 +235,7 @@ def _rollouts(
         logps_pg=sums_pg / lengths_pg if explorer.needs_logps else None,
         off_policy_pg=torch.zeros_like(cut_pg),
         sequence_logps_pg=sums_pg if explorer.needs_logps else None,
-        base_logps_pg=sums_pg - 0.3 if explorer.needs_base_logps else None,
+        base_logps_pg=sums_pg - 0.3 if trial.knows_base else None,
         completion_ids_pg=ids if explorer.needs_completions else None,
     )
 
@@ -245,7 +257,7 @@ def _tokens(trial: _Trial) -> Tokens:
         off_policy_b=torch.zeros(rows, dtype=torch.bool),
         token_mean=lambda loss_bt: (loss_bt * mask_bt).sum() / mask_bt.sum(),
         gather=lambda values: values,
-        base_logps_bt=logps_bt.detach() - 0.1 if trial.explorer.needs_base_logps else None,
+        base_logps_bt=logps_bt.detach() - 0.1 if trial.knows_base else None,
     )
 
 
