@@ -11,7 +11,8 @@
             return advantages_pg + self.weight * rare_p1 * (rollouts.rewards_pg == 1)
 
 In a recipe: `explorer: {"my_module:Rare": {weight: 0.2}}`. As flags: `--explorer my_module:Rare --explorer.weight 0.2`.
-In a comparison: put that line of the recipe in rare.yaml and run `offleash variants --explorers rare.yaml ...`.
+In a comparison: `offleash variants --explorers "my_module:Rare{weight: 0.2}" ...`. On a trainer of your own:
+`offleash.train.explore(trainer, {"my_module:Rare": {"weight": 0.2}})`.
 
 Hooks receive the full generation batch, gathered from all ranks: a rank holds only part of a group. The true reward is
 never changed; what a hook adds is logged separately, under `explorer/`. A hook returns a new tensor and must not modify
@@ -64,7 +65,7 @@ class Rollouts:
     step: int
     problem_ids: tuple[str, ...]
     rewards_pg: torch.Tensor
-    """From the verifier: 1 correct, 0 wrong, NaN where it failed."""
+    """From the verifier: 1 correct, 0 wrong, NaN where it failed. Other reward functions of the run are not in it."""
     answers_pg: tuple[tuple[str | None, ...], ...]
     """Normalized; None where a completion has no answer."""
     logps_pg: torch.Tensor | None
