@@ -1,7 +1,8 @@
 """SupportGuard: stop a run, or keep its best checkpoint, by a rule about the monitored metrics.
 
-Two kinds of rule:  `srr < 0.9`  stops the run (and saves a checkpoint) the first time it holds;
-                    `best sds`   saves a checkpoint at each new highest value and protects it from rotation.
+Three kinds of rule:  `srr < 0.9`        stops the run (and saves a checkpoint) the first time it holds;
+                      `patience 3 nscr`  does so after 3 measured steps in a row without a new highest value;
+                      `best sds`         saves a checkpoint at each new highest value and protects it from rotation.
 A bare name means support of units (`srr` is the SRR of units); any other monitored tag is written in full.
 """
 
@@ -39,24 +40,36 @@ class Rule(NamedTuple):
     text: str
     tag: str
     compare: str
-    """An operator, or "best"."""
+    """An operator, "best" or "patience"."""
     bound: float = math.nan
 
     def holds(self, metrics: Mapping[str, float]) -> bool:
         """Whether a stopping rule fires; it never does on an undefined number (NaN)."""
-        return OPERATORS[self.compare](metrics[self.tag], self.bound)
+        return self.compare in OPERATORS and OPERATORS[self.compare](metrics[self.tag], self.bound)
+
+    def is_out_of_patience(self, history: Mapping[int, Mapping[str, float]]) -> bool:
+        """Whether the last measured steps have no new highest value. Step 0, and undefined numbers, do not count."""
+        steps = sorted(step for step in history if step > 0)
+        values = [value for step in steps if not math.isnan(value := history[step].get(self.tag, math.nan))]
+        since = len(values) - 1 - values.index(max(values)) if values else 0
+        return self.compare == "patience" and since >= self.bound
 
 
 def parse_rule(text: str) -> Rule:
-    """`TAG < NUMBER` (also <=, >, >=) or `best TAG`."""
+    """`TAG < NUMBER` (also <=, >, >=), `patience STEPS TAG` or `best TAG`."""
     if match := re.fullmatch(r"\s*best\s+(\S+)\s*", text):
         return Rule(text.strip(), SHORT.get(match[1], match[1]), "best")
+    if (match := re.fullmatch(r"\s*patience\s+([0-9]{1,6})\s+(\S+)\s*", text)) and int(match[1]):
+        return Rule(text.strip(), SHORT.get(match[2], match[2]), "patience", float(match[1]))
     if match := re.fullmatch(r"\s*(\S+?)\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*", text):
         try:
             return Rule(text.strip(), SHORT.get(match[1], match[1]), match[2], float(match[3]))
         except ValueError:
             pass
-    raise ConfigError(f"cannot parse the guard {text!r}: write 'srr < 0.9' to stop, or 'best sds' to keep a checkpoint")
+    raise ConfigError(
+        f"cannot parse the guard {text!r}: write 'srr < 0.9' or 'patience 3 nscr' to stop, or 'best sds' to keep a "
+        "checkpoint"
+    )
 
 
 class SupportGuard(TrainerCallback):
@@ -64,8 +77,9 @@ class SupportGuard(TrainerCallback):
 
     Args:
         monitor: the SupportCallback whose metrics the rules are about.
-        rules: one or several of `TAG < NUMBER` (also <=, >, >=), which stops the run, and `best TAG`, which keeps the
-            checkpoint with the highest value. Short names such as `srr`, `nscr` mean support of units.
+        rules: one or several of `TAG < NUMBER` (also <=, >, >=), which stops the run, `patience N TAG`, which stops it
+            after N measured steps without a new highest value, and `best TAG`, which keeps the checkpoint with the
+            highest value. Short names such as `srr`, `nscr` mean support of units.
 
     Example:
         >>> from importlib.resources import files
@@ -121,7 +135,7 @@ class SupportGuard(TrainerCallback):
         for rule in self.rules:
             if rule.compare == "best":
                 self._mark_best(rule, args, state, control)
-            elif rule.holds(metrics):
+            elif rule.holds(metrics) or rule.is_out_of_patience(self.monitor.history):
                 control.should_save = control.should_training_stop = True
                 self.monitor.log_base(state.global_step)
                 self._record(STOPPED, rule, metrics[rule.tag], args, state)

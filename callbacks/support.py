@@ -16,6 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from offleash.callbacks import tags
 from offleash.callbacks.contamination import check_dataset_contamination, check_row_contamination
 from offleash.callbacks.counted import Counted, count_pool, pool_metrics, step_metrics
+from offleash.callbacks.evaluations import Evaluations, measured_tags
 from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
 from offleash.callbacks.observer import run_observer
@@ -163,6 +164,7 @@ class SupportCallback(TrainerCallback):
         self.base: Counted | None = None
         """On the main process: read once, so that nothing done to the pool later changes a number."""
         self._base_logged: set[int] = set()
+        self.evaluations = Evaluations(trainer, measured_tags(k, trainer.temperature, exact), every)
 
     # Events of the Trainer
 
@@ -170,13 +172,16 @@ class SupportCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         step = state.global_step
+        self.evaluations.begin(state)
         self.history = self.ranks.from_main(lambda: self._remembered(step))
         if self.exact is not None:
             self.exact.begin(step)
         self.observer.attempt("has no layout for TensorBoard", step, self._lay_out)
         # Before the first step nothing is lost yet: what is wrong with the settings or the pools is an error here.
         if step == 0:
-            self.observer.attempt("was not measured", step, lambda: self.measure(0), (OffleashError,))
+            found = self.observer.attempt("was not measured", step, lambda: self.measure(0), (OffleashError,))
+            if found is not None:
+                self.evaluations.add_row(found, state)
         else:
             self.observer.attempt("has no base pool", step, lambda: self._prepare_base(step), (OffleashError,))
 
@@ -188,7 +193,23 @@ class SupportCallback(TrainerCallback):
         last = state.global_step >= state.max_steps or control.should_training_stop
         if state.global_step % self.every and not last:
             return
-        self.observer.attempt("was not measured", state.global_step, lambda: self.measure(state.global_step, last=last))
+        step = state.global_step
+        found = self.observer.attempt("was not measured", step, lambda: self.measure(step, last=last))
+        if found is not None:
+            self.evaluations.report(found, state, control)
+            if control.should_training_stop:  # by a callback that got the evaluation
+                self.log_base(step)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if metrics is not None:
+            self.evaluations.complete(metrics, self.history.get(state.global_step, {}), state, control)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

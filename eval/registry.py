@@ -86,6 +86,27 @@ def find_function(kind: str, name: str, parameters: Sequence[str]) -> Callable[.
     return function
 
 
+def find_keyword_function(kind: str, name: str, reads: Sequence[str], given: Sequence[str]) -> Callable[..., Any]:
+    """The function of your own at the dotted path `name`, if it can be called with `given` as keyword arguments.
+
+    It must name one of `reads` as its parameter: not everything that swallows keywords is meant to be called so.
+    """
+    check_name(kind, name, (), "my_module:my_function")
+    function = _imported(kind, name, name)
+    if not inspect.isfunction(function):
+        raise ConfigError(f"{kind} {name!r} is a {type(function).__name__}: it must be a function")
+    signature = inspect.signature(function)
+    try:
+        signature.bind(**dict.fromkeys(given))
+    except TypeError as error:
+        raise ConfigError(
+            f"{kind} {name!r}: {error}; it is called with {', '.join(given)} (end its parameters with **columns)"
+        ) from None
+    if not set(reads) & set(signature.parameters):
+        raise ConfigError(f"{kind} {name!r} takes none of {', '.join(reads)}: it must have one of these parameters")
+    return function
+
+
 def _imported(kind: str, name: str, path: str) -> Any:
     """The attribute that `path` ("module:attribute") names, which can be called."""
     module_name, _, attribute = path.partition(":")

@@ -12,7 +12,7 @@ import pytest
 
 DOOR = {
     "offleash.callbacks": {"RolloutCallback", "SupportCallback", "SupportGuard"},
-    "offleash.train": {"Explorer", "Rollouts", "Tokens", "load_recipe", "train"},
+    "offleash.train": {"Explorer", "Rollouts", "Tokens", "explore", "load_recipe", "train"},
     "offleash.eval": {
         *("Estimate", "OffleashError", "Pool", "Problem", "Sampling", "Task", "Verdict"),
         *("answer_entropy", "compare", "dynamics", "leash_line", "load_task", "noise_test", "pass_at_k"),

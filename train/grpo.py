@@ -26,7 +26,6 @@ from offleash.eval.problem import Task
 from offleash.eval.secrets import hide
 from offleash.eval.tasks import load_task
 from offleash.eval.verify.dry_call import check_task
-from offleash.train.explorers import load_explorers
 from offleash.train.explorers.checks import no_op_settings
 from offleash.train.interrupt import InterruptCallback
 from offleash.train.preflight.chat import check_chat_template
@@ -35,6 +34,8 @@ from offleash.train.preflight.launch import check_frozen_models, check_launch
 from offleash.train.preflight.precision import check_precision, check_weight_dtype
 from offleash.train.preflight.recipe_checks import (
     check_aligned_saves,
+    check_best_metric,
+    check_explorers,
     check_guards_have_monitor,
     check_synced_reference,
 )
@@ -42,8 +43,8 @@ from offleash.train.preflight.vllm_cpu import prepare_vllm
 from offleash.train.progress import ProgressBar
 from offleash.train.publish import copy_card, push_final, repo_name
 from offleash.train.recipe.config import Recipe, move_tokens
-from offleash.train.rewards import VerifierReward
-from offleash.train.run_folder.checkpoints import export_final
+from offleash.train.rewards import VerifierReward, reward_functions
+from offleash.train.run_folder.checkpoints import best_checkpoint, export_final
 from offleash.train.run_folder.folder import FINAL, FORMER, PART, TENSORBOARD, begin, find_start
 from offleash.train.trainer import ExploringTrainer
 
@@ -120,6 +121,7 @@ def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | No
     trainer.add_callback(interrupts)
     with interrupts.listening():
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    ranks.on_main(lambda: _say_best(trainer))
     trainer.create_model_card(model_name=repo_name(recipe.training).split("/")[-1])
     save_model(trainer, folder / PART)
     trainer.accelerator.wait_for_everyone()
@@ -131,6 +133,12 @@ def _run_in(recipe: Recipe, folder: Path, ranks: Ranks) -> ExploringTrainer | No
         shut_down_engine(trainer)
     trainer.accelerator.end_training()
     return trainer
+
+
+def _say_best(trainer: ExploringTrainer) -> None:
+    if (step := trainer.best_step) is not None:
+        metric, value = trainer.args.metric_for_best_model, trainer.state.best_metric
+        say(f"offleash: {FINAL} has the weights of step {step}, the best by {metric} ({value:.4g})")
 
 
 def _plain_cpu(training: TrainingArguments) -> None:
@@ -160,8 +168,9 @@ def _close(folder: Path, checkpoint: Path | None, reason: str, training: Trainin
     say(f"offleash: {folder} has already finished ({where}); nothing to train")
     shutil.rmtree(folder / PART, ignore_errors=True)
     if checkpoint and not (folder / FINAL).exists():
-        export_final(checkpoint, folder / FINAL)
-        say(f"offleash: {folder / FINAL} was missing and has been exported from {checkpoint.name}")
+        source = best_checkpoint(folder, checkpoint) if training.load_best_model_at_end else checkpoint
+        export_final(source, folder / FINAL)
+        say(f"offleash: {folder / FINAL} was missing and has been exported from {source.name}")
     shutil.rmtree(folder / FORMER, ignore_errors=True)
     _publish(folder, training)
     if (record := read_record(folder)) is not None and record["steps"]:
@@ -171,14 +180,17 @@ def _close(folder: Path, checkpoint: Path | None, reason: str, training: Trainin
 def build_trainer(recipe: Recipe) -> ExploringTrainer:
     """The trainer of a recipe: the verifier as its reward, explorers and callbacks."""
     run, training, model = recipe
-    train_task, probe_task = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
+    train_task = load_task(run.task, **run.train_task_args)
+    probe_task = load_task(run.probe_name, **run.probe_task_args)
     check_task(train_task)
-    with_images, explorers = all_have_images(train_task, probe_task), load_explorers(run.explorers)
+    with_images, explorers = all_have_images(train_task, probe_task), check_explorers(recipe)
     if with_images:
         check_takes_images(explorers)
-    dataset = training_dataset(train_task, with_images)
+    own_rewards = any(":" in name for name in run.rewards)
+    dataset = training_dataset(train_task, with_images, golds=own_rewards)
     check_dataset_contamination(dataset, probe_task)
     check_aligned_saves(recipe)
+    check_best_metric(recipe)
     check_synced_reference(training)
     processor = load_processor(model, with_images)
     check_chat_template(processor, train_task, probe_task)
@@ -194,6 +206,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     trainer = ExploringTrainer(
         model=model.model_name_or_path,
         reward=reward,
+        rewards=reward_functions(run.rewards, reward),
         explorers=explorers,
         args=training,
         train_dataset=dataset,
@@ -219,10 +232,15 @@ def _hide_passwords(training: TrainingArguments) -> None:
             setattr(training, field.name, hidden)
 
 
-def training_dataset(task: Task, with_images: bool = False) -> Dataset:
-    """The columns TRL needs: the prompt, and the id by which the reward finds the problem."""
+def training_dataset(task: Task, with_images: bool = False, golds: bool = False) -> Dataset:
+    """The columns TRL needs: the prompt, and the id by which the verifier finds the problem.
+
+    `golds`: also the reference answers, for reward functions of the user's own.
+    """
     shown = as_parts if with_images else lambda prompt: prompt  # all prompts of one type
-    return Dataset.from_list([{"prompt": shown(p.prompt), "problem_id": p.id} for p in task.problems])
+    rows = [{"prompt": shown(p.prompt), "problem_id": p.id, "gold": p.gold} for p in task.problems]
+    dataset = Dataset.from_list(rows)
+    return dataset if golds else dataset.remove_columns("gold")
 
 
 def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, probe_task: Task) -> None:

@@ -44,11 +44,16 @@ def base_name(model: str) -> str:
     return embedded_name(path) or (path.absolute().name if path.is_dir() else model)
 
 
-def complete_card(folder: Path, task: str, model: str) -> None:
-    """Add the base's name to the card in the run's folder, and the monitor's measurements if there are any."""
+def complete_card(folder: Path, task: str, model: str, step: int | None = None) -> None:
+    """Add the base's name to the card in the run's folder, and the monitor's measurements if there are any.
+
+    `step` is that of the weights; None: the last measured one.
+    """
     card, history = (folder / CARD).read_text().replace(NO_NAME, _name(model)), folder / HISTORY
     if history.exists():
         record = json.loads(history.read_text())
+        if step is not None:
+            record["steps"] = {key: metrics for key, metrics in record["steps"].items() if int(key) <= step}
         write_atomic(folder / FIGURE, _figure(record))
         before, heading, after = card.partition(PLACE)
         card = f"{before.rstrip()}\n\n{support_section(record, task, model)}\n{heading}{after}"

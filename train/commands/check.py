@@ -5,10 +5,10 @@
     offleash check recipes/models/dapo-7b.yaml --gpu H100 --accelerate recipes/accelerate/node_zero3.yaml
 
 Every key of the recipe is also a flag here, as in training (`--max_completion_length 4096`). Nothing is trained and no
-weights are loaded: the model's config and tokenizer are enough, and the tasks with their gold answers. Classes of your
-own that the recipe names are imported, which runs their code: a warning names each before that. If the hub is
-not reachable, give folders: --model_name_or_path FOLDER (config.json and the tokenizer), and path=FILE in train_args
-and probe_args. Exits with status 1 if something would fail or does not fit.
+weights are loaded: the model's config and tokenizer are enough, and the tasks with their gold answers. Classes and
+functions of your own that the recipe names are imported, which runs their code: a warning names each before that. If
+the hub is not reachable, give folders: --model_name_or_path FOLDER (config.json and the tokenizer), and path=FILE in
+train_args and probe_args. Exits with status 1 if something would fail or does not fit.
 """
 
 import argparse
@@ -36,7 +36,10 @@ def main(argv: list[str]) -> int:
         if recipe.training.trust_remote_code:
             _warn(f"trust_remote_code runs code that comes with {recipe.model.model_name_or_path}")
         review = review_recipe(recipe, machines, prompt_tokens=options.prompt_tokens, mean_tokens=options.mean_tokens)
-    say(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
+    run = recipe.run
+    probe = f", probe task {run.probe_task}" if run.probe_name != run.task else ""
+    rewards = f", rewards {' + '.join(run.rewards)}" if len(run.rewards) > 1 else ""
+    say(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {run.task}{probe}{rewards}")
     _show_inputs(review)
     if review.forecast is not None and review.lengths is not None:
         _show_memory(review.forecast, machines)

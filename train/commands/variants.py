@@ -10,10 +10,10 @@ pass@1. Once a run has begun, a plan may only grow by seeds, arms or trials.
     offleash variants --config recipes/lab.yaml --explorers low_lr placebo pass_at_k --seeds 5 --out runs/variants
 
 Without a plan the report is a description, with no verdict. A name is an overlay in recipes/variants/ (or the path of a
-YAML file) with the few settings that define the variant. `plain`, the recipe itself, is always run. Arguments after
-`--` are passed to every run:
+YAML file) with the few settings that define the variant, or an explorer of your own, `my_module:Safe` or
+`my_module:Safe{weight: 0.2}`. `plain`, the recipe itself, is always run. Arguments after `--` are passed to every run:
 
-    offleash variants --config lab --explorers focal --out runs/quick -- --max_steps 100
+    offleash variants --config lab --explorers focal 'my_module:Safe{weight: 0.2}' --out runs/quick -- --max_steps 100
 
 The same command resumes an interrupted sweep; finished runs are not repeated. OUT contains NAME/seed-S/ (the runs; with
 a plan without checkpoints and samples once they have ended), report.md, report.html, report.json (keys:
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"{out} is the folder of a planned sweep: use --plan, or another --out")
     else:
         seeds = range(options.first_seed, options.first_seed + options.seeds)
-        overlays = find_overlays(options.explorers)
+        overlays = find_overlays(options.explorers, out)
         runs = make_runs([find_recipe(options.config)], overlays, seeds, out, argv[at + 1 :])
         check_runs(runs, processes)
     launch = tuple(shlex.split(options.launch)) if options.launch else ONE_PROCESS
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--plan", type=Path, metavar="FILE", help="the plan of the sweep; without one nothing is judged")
     add("--config", metavar="RECIPE", help="the base recipe that the overlays modify")
-    add("--explorers", nargs="+", metavar="NAME", help="overlays (names or files), including controls")
+    add("--explorers", nargs="+", metavar="NAME", help="overlays (names or files) and your own explorers")
     add("--out", type=Path, required=True, help="folder of the sweep")
     add("--seeds", type=int, default=3, metavar="N", help="without a plan: seeds per variant (default: %(default)s)")
     add("--first-seed", type=int, default=0, metavar="S", help="without a plan: S, S+1, ... (default: %(default)s)")

@@ -7,6 +7,8 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.registry import build, find, fit_arguments
 
 if TYPE_CHECKING:
+    from trl import GRPOConfig
+
     from offleash.train.explorers.base import Explorer
 
 EXPLORERS: dict[str, str] = {
@@ -49,10 +51,18 @@ def fit_explorer_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str,
     return fit_arguments("explorer", name, find_explorer(name), arguments)
 
 
-def load_explorers(chosen: Mapping[str, Mapping[str, Any]]) -> "list[Explorer]":
-    """Build the explorers from names and arguments, in the order in which they act."""
+def load_explorers(chosen: Mapping[str, Mapping[str, Any]], training: "GRPOConfig | None" = None) -> "list[Explorer]":
+    """Build the explorers from names and arguments, in the order in which they act.
+
+    With the settings of the run, those of the user's own are tried on rollouts made by hand.
+    """
     from offleash.train.explorers.checks import check_chain  # torch, which the table of names does without
 
+    if training is not None and (own := {name: given for name, given in chosen.items() if name not in EXPLORERS}):
+        from offleash.train.explorers.trial import try_explorer
+
+        for name, arguments in own.items():
+            try_explorer(name, _load(name, arguments), training)
     explorers = [_load(name, arguments) for name, arguments in chosen.items()]
     check_chain(explorers)
     return explorers

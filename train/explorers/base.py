@@ -11,7 +11,8 @@
             return advantages_pg + self.weight * rare_p1 * (rollouts.rewards_pg == 1)
 
 In a recipe: `explorer: {"my_module:Rare": {weight: 0.2}}`. As flags: `--explorer my_module:Rare --explorer.weight 0.2`.
-In a comparison: put that line of the recipe in rare.yaml and run `offleash variants --explorers rare.yaml ...`.
+In a comparison: `offleash variants --explorers "my_module:Rare{weight: 0.2}" ...`. On a trainer of your own:
+`offleash.train.explore(trainer, {"my_module:Rare": {"weight": 0.2}})`.
 
 Hooks receive the full generation batch, gathered from all ranks: a rank holds only part of a group. The true reward is
 never changed; what a hook adds is logged separately, under `explorer/`. A hook returns a new tensor and must not modify
@@ -26,7 +27,7 @@ explorer, and in the loss all `token_advantages` likewise. Extra losses add up. 
 and only one `traces`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -35,7 +36,8 @@ import torch
 from trl import GRPOConfig
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.eval.problem import Task
+from offleash.callbacks.policy.trl_seam import nanstd
+from offleash.eval.problem import Task, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Rollouts:
     step: int
     problem_ids: tuple[str, ...]
     rewards_pg: torch.Tensor
-    """From the verifier: 1 correct, 0 wrong, NaN where it failed."""
+    """From the verifier: 1 correct, 0 wrong, NaN where it failed. Other reward functions of the run are not in it."""
     answers_pg: tuple[tuple[str | None, ...], ...]
     """Normalized; None where a completion has no answer."""
     logps_pg: torch.Tensor | None
@@ -124,15 +126,33 @@ Explored = Callable[[list[Any]], tuple[dict[str, Any], Rollouts]]
 
 
 class Verifier(Protocol):
-    """The reward of the training problems."""
+    """Who says what is correct in training."""
 
-    task: Task
+    @property
+    def task(self) -> Task: ...
+
+
+class RolloutVerifier(Verifier, Protocol):
+    """A verifier with what the trainer asks of it: the problem of a dataset row, and a verdict for each rollout."""
+
+    latest: list[Verdict]
+    """Of this rank's latest rollouts."""
+    reward_index: int | None
+    """Which of the trainer's reward functions gives its verdicts; None if none of them does."""
+
+    def problem_id(self, row: Mapping[str, Any]) -> str: ...
+    def judge(
+        self, rows: Sequence[Any], completions: Sequence[Any], ids: Sequence[Any], rewards_bf: torch.Tensor
+    ) -> None:
+        """Called after the reward functions, with the dataset rows, the rollouts and all rewards of them."""
 
 
 class ExplorerTrainer(PolicyTrainer, Protocol):
     """What an explorer may use of its trainer: the public names of `trl.GRPOTrainer`, and the verifier."""
 
     verifier: Verifier
+
+    def problem_ids(self, rows: Iterable[Mapping[str, Any]]) -> list[str]: ...
 
 
 class Explorer:
@@ -160,6 +180,8 @@ class Explorer:
     the base and a forward pass."""
     needs_completions: ClassVar[bool] = False
     """Whether a hook reads `completion_ids_pg`."""
+    needs_answers: ClassVar[bool] = False
+    """Whether it has no effect where answers are not told apart: `answers_pg` has only None."""
     rewards_only: ClassVar[bool] = False
     """Whether it acts through advantages alone that depend on nothing but the rewards of the group: neither on answers
     nor on lengths, likelihoods or the base."""
@@ -231,3 +253,12 @@ class Explorer:
 def all_correct(rewards_pg: torch.Tensor) -> torch.Tensor:
     """(P, 1) True where every rollout that was scored is correct."""
     return ((rewards_pg == 1) | rewards_pg.isnan()).all(1, keepdim=True)
+
+
+def normalized(rewards_pg: torch.Tensor, scale: str) -> torch.Tensor:
+    """TRL's advantages: reward minus the group's mean, over the group's (or batch's) standard deviation + 1e-4."""
+    centered_pg = rewards_pg - rewards_pg.nanmean(1, keepdim=True)
+    if scale == "none":
+        return centered_pg.nan_to_num()
+    std = nanstd(rewards_pg) if scale == "batch" else nanstd(rewards_pg, dim=1, keepdim=True)
+    return (centered_pg / (std + 1e-4)).nan_to_num()

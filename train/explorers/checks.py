@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
-from offleash.train.explorers.base import Explorer
+from offleash.train.explorers.base import Explorer, all_correct
 
 
 def check_at_least_1(explorer: str, **arguments: int | None) -> None:
@@ -75,6 +77,51 @@ def check_chain(explorers: Sequence[Explorer]) -> None:
                 f"{name} computes advantages from the true rewards and would ignore those of {' and '.join(ignored)}: "
                 "choose one of them"
             )
+
+
+def check_rewards_used(
+    explorers: Sequence[Explorer], rewards: Sequence[str], weights: Sequence[float], training: GRPOConfig
+) -> None:
+    """Raise ConfigError if an explorer would discard what the run's reward functions give besides 0 and 1."""
+    for explorer in explorers:
+        name = type(explorer).__name__
+        if explorer.replaces_advantages and (len(rewards) > 1 or weights[0] != 1):
+            told = ", ".join(f"{weight:g} x {reward}" for reward, weight in zip(rewards, weights, strict=True))
+            raise ConfigError(
+                f"{name} computes advantages from the verifier's 0 and 1 and would ignore the rewards {told}: keep the "
+                "verifier alone, at weight 1, or choose another explorer"
+            )
+        if overrides(explorer, "rewards") and training.multi_objective_aggregation != "sum_then_normalize":
+            raise ConfigError(
+                f"{name} changes the sum of the rewards: set multi_objective_aggregation to sum_then_normalize"
+            )
+
+
+def check_shape(explorer: Explorer, hook: str, value: Any, shape: torch.Size) -> None:
+    if not torch.is_tensor(value) or value.shape != shape:
+        got = f"shape {tuple(value.shape)}" if torch.is_tensor(value) else repr(value)
+        raise ConfigError(
+            f"explorer {type(explorer).__name__}: {hook} must return a tensor of shape {tuple(shape)}, got {got}"
+        )
+
+
+def check_solved_alike(
+    explorer: Explorer, rewards_pg: torch.Tensor, before_pg: torch.Tensor, advantages_pg: torch.Tensor
+) -> None:
+    """Raise ConfigError if it tells the rollouts of an all-correct group apart that were equal before."""
+    alike_p1 = all_correct(rewards_pg) & (_spread(rewards_pg, before_pg) <= 1e-6)
+    if (alike_p1 & (_spread(rewards_pg, advantages_pg) > 1e-6)).any():
+        raise ConfigError(
+            f"explorer {type(explorer).__name__}: advantages must be equal for all rollouts of a group that is all "
+            "correct (offleash.train.explorers.base.all_correct finds such groups)"
+        )
+
+
+def _spread(rewards_pg: torch.Tensor, values_pg: torch.Tensor) -> torch.Tensor:
+    """(P, 1) from the lowest to the highest value of the rollouts that were scored; -inf without any."""
+    failed_pg = rewards_pg.isnan()
+    highest_p1 = values_pg.masked_fill(failed_pg, -torch.inf).amax(1, keepdim=True)
+    return highest_p1 - values_pg.masked_fill(failed_pg, torch.inf).amin(1, keepdim=True)
 
 
 def updates_per_rollout(training: GRPOConfig) -> int:

@@ -8,10 +8,13 @@ from typing import Any, cast
 
 from trl import GRPOConfig
 
-from offleash.callbacks.guard import SHORT, SupportGuard
+from offleash.callbacks.evaluations import chosen_metric, measured_tags
+from offleash.callbacks.guard import SHORT, Rule, SupportGuard
 from offleash.callbacks.metrics import measured
 from offleash.eval.errors import ConfigError, OffleashError
-from offleash.train.explorers.checks import updates_per_rollout
+from offleash.train.explorers import load_explorers
+from offleash.train.explorers.base import Explorer
+from offleash.train.explorers.checks import check_rewards_used, updates_per_rollout
 from offleash.train.forecast.hardware import Sharding
 from offleash.train.recipe.config import Recipe, RunConfig
 
@@ -27,6 +30,8 @@ def recipe_problems(recipe: Recipe, gpus: int) -> list[str]:
         check_synced_reference(recipe.training)
     with collected(found):
         check_guards(recipe)
+    with collected(found):
+        check_best_metric(recipe)
     with collected(found):
         check_engine_size(recipe, gpus)
     return found
@@ -48,7 +53,7 @@ def check_aligned_saves(recipe: Recipe) -> None:
     if updates == 1:
         return
     spans = {"save_steps": int(training.save_steps)} if training.save_strategy == "steps" else {}
-    if recipe.run.guards:
+    if recipe.run.guards or training.metric_for_best_model is not None:
         spans["monitor_every"] = recipe.run.monitor_every
     for key, steps in spans.items():
         if steps % updates:
@@ -65,6 +70,19 @@ def check_synced_reference(training: GRPOConfig) -> None:
             "sync_ref_model loses its reference when a run is resumed: use explorer: {reference_reset: {every: "
             f"{training.ref_model_sync_steps}, alpha: {training.ref_model_mixup_alpha}, reset_optimizer: false}}}}"
         )
+
+
+def check_explorers(recipe: Recipe) -> list[Explorer]:
+    """The recipe's explorers, those of the user's own tried on rollouts made by hand.
+
+    Raises ConfigError for what they do not work with.
+    """
+    run, training = recipe.run, recipe.training
+    explorers = load_explorers(run.explorers, training)
+    for explorer in explorers:
+        explorer.check(training)
+    check_rewards_used(explorers, run.rewards, training.reward_weights or [1.0] * len(run.rewards), training)
+    return explorers
 
 
 def absent_packages(recipe: Recipe, sharding: Sharding) -> list[str]:
@@ -90,11 +108,38 @@ def check_guards(recipe: Recipe) -> None:
     if not run.guards:
         return
     known = {metric.tag for metric in measured(run.monitor_k, recipe.training.temperature)}
-    for rule in SupportGuard(cast(Any, None), run.guards).rules:  # the rules are read without a monitor
+    for rule in _rules(run):
         if rule.tag not in known:
             close = difflib.get_close_matches(rule.tag, [*SHORT, *sorted(known)], n=1)
             hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join([*SHORT, *sorted(known)])}"
             raise ConfigError(f"guard {rule.text!r}: no metric {rule.tag!r}; {hint}")
+
+
+def check_best_metric(recipe: Recipe) -> None:
+    """What the monitor measures is all the evaluation that a run of a recipe has."""
+    run, training = recipe.run, recipe.training
+    if training.eval_strategy != "no":
+        raise ConfigError(
+            f"eval_strategy is {training.eval_strategy}, but a recipe has no evaluation dataset: the monitor measures "
+            "every monitor_every steps, so leave it out"
+        )
+    if (named := training.metric_for_best_model) is None:
+        return
+    if not run.monitor_every:
+        raise ConfigError(f"metric_for_best_model ({named}) needs the monitor: set monitor_every to a number of steps")
+    known = measured_tags(run.monitor_k, training.temperature, run.monitor_exact)
+    if chosen_metric(training, known) is None:
+        close = difflib.get_close_matches(named, sorted(known), n=1)
+        hint = f"did you mean {close[0]}?" if close else "`offleash metrics` lists them, e.g. support/unit/nscr"
+        raise ConfigError(f"metric_for_best_model: the monitor measures no {named!r}; {hint}")
+    if training.save_strategy == "no":
+        raise ConfigError(f"metric_for_best_model ({named}) keeps no checkpoint with save_strategy no: set it to best")
+    if any(rule.compare == "best" for rule in _rules(run)):
+        raise ConfigError(f"both metric_for_best_model ({named}) and a guard choose the best checkpoint: remove one")
+
+
+def _rules(run: RunConfig) -> list[Rule]:
+    return SupportGuard(cast(Any, None), run.guards).rules  # the rules are read without a monitor
 
 
 def check_engine_size(recipe: Recipe, gpus: int) -> None:

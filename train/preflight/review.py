@@ -24,8 +24,9 @@ from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_m
 from offleash.train.preflight.chat import check_chat_template
 from offleash.train.preflight.images import all_have_images, check_takes_images, load_processor
 from offleash.train.preflight.precision import check_rounding
-from offleash.train.preflight.recipe_checks import absent_packages, collected, recipe_problems
+from offleash.train.preflight.recipe_checks import absent_packages, check_explorers, collected, recipe_problems
 from offleash.train.recipe.config import Recipe
+from offleash.train.recipe.reward_names import find_rewards
 
 PROMPTS = 512
 """How many prompts of a task are tokenized to find their lengths."""
@@ -72,8 +73,9 @@ def review_recipe(
     if training.use_vllm and training.vllm_mode == "server":
         notes.append(f"the vLLM server's GPUs are in neither memory nor cost; generation is timed as if it had {on}")
     with collected(problems):
-        for explorer in load_explorers(recipe.run.explorers):
-            explorer.check(training)
+        check_explorers(recipe)
+    with collected(problems):
+        find_rewards(recipe.run.rewards)
     tasks = _load_tasks(recipe, problems)
     model = tokenizer = None
     with collected(problems):
@@ -104,11 +106,11 @@ def _load_tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None
     """Both tasks, None if one cannot be built. Wrong gold answers and problems in both tasks are reported."""
     run, tasks = recipe.run, None
     with collected(problems):
-        tasks = load_task(run.task, **run.train_task_args), load_task(run.task, **run.probe_task_args)
+        tasks = load_task(run.task, **run.train_task_args), load_task(run.probe_name, **run.probe_task_args)
         if all_have_images(*tasks):
             check_takes_images(load_explorers(run.explorers))
-        for task in tasks:
-            _check_golds(run.task, task)
+        for name, task in zip((run.task, run.probe_name), tasks, strict=True):
+            _check_golds(name, task)
         if run.monitor_every:
             check_contamination([problem.prompt for problem in tasks[0].problems], tasks[1])
     return tasks

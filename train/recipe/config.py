@@ -27,6 +27,7 @@ from offleash.eval.files import write_atomic
 from offleash.eval.secrets import without_secrets
 from offleash.recipes import EMBEDDED, embedded_folder
 from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
+from offleash.train.recipe.reward_names import check_reward_names, check_reward_weights
 
 RECIPES = Path(offleash.recipes.__path__[0])
 CADENCE = ("max_steps", "monitor_every", "save_steps", "warmup_steps")
@@ -41,8 +42,14 @@ class RunConfig:
     train_args: dict[str, Any] | str | None = HfArg(
         default=None, help="Arguments of the task for the training problems, as a mapping (JSON on the command line)."
     )
+    probe_task: str | None = HfArg(default=None, help="Task of the probe problems. Default: task.")
     probe_args: dict[str, Any] | str | None = HfArg(
-        default=None, help="Arguments of the task for the held-out probe problems, which nothing may train on."
+        default=None, help="Arguments of probe_task for the held-out probe problems, which nothing may train on."
+    )
+    rewards: list[str] = HfArg(
+        default_factory=lambda: ["verifier"],
+        help="Reward functions, weighted by reward_weights: verifier (the task's, always first), format (1 if the "
+        "verifier found an answer to judge) and your own as `module:function`, called as TRL calls it.",
     )
     resume: bool = HfArg(
         default=False,
@@ -78,12 +85,14 @@ class RunConfig:
         "flags: --explorer pass_at_k --explorer.k 4.",
     )
     guards: list[str] = HfArg(
-        default_factory=list, help="Rules such as 'srr < 0.9' (stop) or 'best sds' (mark a checkpoint)."
+        default_factory=list,
+        help="Rules such as 'srr < 0.9' or 'patience 3 nscr' (stop) and 'best sds' (mark a checkpoint).",
     )
 
     def __post_init__(self) -> None:
         self.train_args, self.probe_args = self.train_task_args, self.probe_task_args
         self.explorer = explorer_mapping(self.explorer)
+        check_reward_names(self.rewards)
         if self.allow and not self.resume:
             raise ConfigError(f"allow ({', '.join(self.allow)}) applies only to a resumed run: add --resume")
         least = {"monitor_every": 0, "monitor_k": 1, "monitor_score_k": 1, "monitor_batch_size": 1}
@@ -100,6 +109,11 @@ class RunConfig:
     @property
     def probe_task_args(self) -> dict[str, Any]:
         return _mapping("probe_args", self.probe_args)
+
+    @property
+    def probe_name(self) -> str:
+        """The task of the probe problems."""
+        return self.probe_task or self.task
 
     @property
     def explorers(self) -> dict[str, dict[str, Any]]:
@@ -183,6 +197,7 @@ def _resolve(
     _check_known({word.split("=")[0].lstrip("-") for word in rest if word.startswith("--")}, known, "as a flag")
     if rest:
         raise ConfigError(f"these arguments belong to no flag: {' '.join(rest)}")
+    check_reward_weights(run.rewards, training.reward_weights)
     move_tokens(training)
     if model.model_name_or_path is None:
         raise ConfigError(f"model_name_or_path is missing: give a folder, a hub id or one of {', '.join(EMBEDDED)}")

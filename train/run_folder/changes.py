@@ -166,6 +166,8 @@ def _comparable(values: dict[str, Any]) -> dict[str, Any]:
     kept["model_init_kwargs"] = {  # building the trainer adds these copies of other keys
         name: v for name, v in (kept["model_init_kwargs"] or {}).items() if name not in said or v != kept[said[name]]
     }
+    if kept["probe_task"] == kept["task"]:
+        kept["probe_task"] = None  # its default
     kept["explorer"] = {name: _filled(name, given) for name, given in explorer_mapping(kept["explorer"]).items()}
     return _leaves(kept)
 

@@ -116,6 +116,18 @@ def set_aside(path: Path) -> Path:
     return path.rename(next(name for name in names if not name.exists()))
 
 
+def best_checkpoint(folder: Path, last: Path) -> Path:
+    """The one that `load_best_model_at_end` takes the final model from, as the last one remembers it.
+
+    Raises ConfigError if it is gone: another model must not take its place unnoticed.
+    """
+    named = (trainer_state(last) or {}).get("best_model_checkpoint")
+    best = folder / Path(named).name if named else last
+    if not best.is_dir():
+        raise ConfigError(f"{best}, the best checkpoint and the source of the final model, is missing: restore it")
+    return best
+
+
 def export_final(checkpoint: Path, target: Path) -> None:
     """The model of a checkpoint without what only training needs, written atomically."""
     remove_leftovers(target.parent)

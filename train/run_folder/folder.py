@@ -75,7 +75,7 @@ def find_start(recipe: Recipe, folder: Path) -> Start:
     if choice.checkpoint is None:
         check_unchanged(recipe, folder)
         return Start(choice, _ended_without_checkpoint(recipe, folder))
-    ended = why_ended(folder, choice.checkpoint, recipe.training)
+    ended = why_ended(folder, choice.checkpoint, recipe.training) or _ended_at_best(folder, recipe.training)
     if ended is None:
         check_same_launch(recipe, folder)
         check_resumable(choice.checkpoint, recipe.training.world_size, sharding(recipe.training))
@@ -175,6 +175,14 @@ def why_ended(folder: Path, checkpoint: Path, training: TrainingArguments) -> st
     if training.max_steps > 0:
         return f"at step {state['global_step']}" if state["global_step"] >= training.max_steps else None
     return f"after {state['epoch']:g} epochs" if (state["epoch"] or 0) >= training.num_train_epochs else None
+
+
+def _ended_at_best(folder: Path, training: TrainingArguments) -> str | None:
+    """With `save_strategy: best` the last step has no checkpoint; the final model and its measurement show the end."""
+    if training.save_strategy != "best" or not (folder / FINAL).exists():
+        return None
+    measured = max((read_record(folder) or {}).get("steps") or {}, default=0)
+    return f"at step {measured}" if 0 < training.max_steps <= measured else None
 
 
 def _stopped_by(path: Path, checkpoint: Path, state: Mapping[str, Any]) -> str | None:

@@ -14,6 +14,7 @@
       low_lr: [{}, {scale: {learning_rate: 0.5}}]
     variants:
       focal: [{}, {explorer: {focal: {gamma: 4}}}]
+      "my_module:Safe{weight: 0.2}": [{}, {scale: {learning_rate: 2}}]      # an explorer of your own
 
 Every arm has the same number of trials, so that plain and the controls are tuned as much as the variants; a
 confirmation has one, the one that the screen chose. OUT/plan.json has every version of the plan with its hash. Once a
@@ -29,14 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.stats.exact_support import EPSILONS
 from offleash.train.explorers.samples.dynamic_sampling import rollouts
 from offleash.train.recipe.config import Recipe, find_recipe, read_recipe_file, resolved
-from offleash.train.variants.overlays import CONTROLS, PLAIN, Overlay, find_overlay
+from offleash.train.variants.overlays import CONTROLS, PLAIN, Overlay, find_overlay, write_settings
 from offleash.train.variants.results import base_samples
 from offleash.train.variants.runs import ASKED, Run, check_runs, make_runs
 
@@ -46,7 +45,7 @@ EQUAL_SAMPLES = "equal_samples"
 CLAIM_SEEDS = 8
 """With fewer seeds a result is called screened, and nothing more."""
 _SPLITS = {SCREEN: "validation", CONFIRM: "probe"}
-_RECORD, _CONFIGS = "plan.json", "configs"
+_RECORD = "plan.json"
 
 Trials = Mapping[str, tuple[Mapping[str, Any], ...]]
 
@@ -135,7 +134,7 @@ def planned_runs(plan: Plan, out: Path, processes: int = 1) -> list[Run]:
     """
     recipe = find_recipe(plan.recipe)
     problems = {**_mapping("probe_args", read_recipe_file(recipe).get("probe_args")), **plan.problems}
-    base = [recipe, _written(out, "common", {**plan.settings, "probe_args": problems})]
+    base = [recipe, write_settings(out, "common", {**plan.settings, "probe_args": problems})]
     arms = {PLAIN: plan.controls[PLAIN], **plan.controls, **plan.variants}
     overlays = [overlay for arm in arms for overlay in _overlays(arm, arms[arm], arm in plan.controls, out)]
     recipes = check_runs(make_runs(base, overlays, plan.seeds[:1], out), processes)
@@ -171,23 +170,16 @@ def _steps_for(samples: int, recipe: Recipe) -> int:
 
 
 def _overlays(arm: str, trials: Sequence[Mapping[str, Any]], is_control: bool, out: Path) -> list[Overlay]:
-    shipped = () if arm in (PLAIN, EQUAL_SAMPLES) else (find_overlay(arm),)
+    shipped = () if arm in (PLAIN, EQUAL_SAMPLES) else (find_overlay(arm, out),)
     stem = shipped[0].stem if shipped else arm
     settings = {} if not shipped else read_recipe_file(shipped[0])
     found = []
     for i, trial in enumerate(trials):
         name = trial_name(stem, i)
-        paths = (*shipped, _written(out, name, trial)) if trial else shipped
+        paths = (*shipped, write_settings(out, name, trial)) if trial else shipped
         told = {**settings, **{f"trial.{key}": value for key, value in trial.items()}}
         found.append(Overlay(name, paths, told, stem, is_control))
     return found
-
-
-def _written(out: Path, name: str, settings: Mapping[str, Any]) -> Path:
-    path = out / _CONFIGS / f"{name}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, yaml.safe_dump(dict(settings), sort_keys=False).encode())
-    return path
 
 
 def _checked(values: Mapping[str, Any]) -> Plan:

@@ -244,3 +244,36 @@ def test_what_is_not_ours_is_named_before_it_is_imported(tmp_path, monkeypatch, 
 def test_a_model_with_code_of_its_own_is_warned_of(capsys):
     main([*LAB, "--trust_remote_code", "true"])
     assert "trust_remote_code runs code" in capsys.readouterr().err
+
+
+def test_rewards_and_explorers_of_ones_own_are_announced_and_tried(tmp_path, monkeypatch, capsys):
+    name = f"checked_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "from offleash.train import Explorer\n\n"
+        "def short(completions, **columns):\n    return [0.0 for _ in completions]\n\n"
+        "class Split(Explorer):\n    def advantages(self, rollouts, advantages_pg):\n"
+        "        return advantages_pg / advantages_pg.std()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["--rewards", "verifier", "format", f"{name}:short", "--probe_task", "countdown"]
+    assert main([*LAB, *words]) == 0
+    said = capsys.readouterr()
+    assert f"reward {name}:short is not part of Offleash" in said.err
+    assert f"rewards verifier + format + {name}:short" in said.out
+    assert main([*LAB, *words, "--explorer", f"{name}:Split"]) == 1
+    (problem,) = problems(capsys)
+    assert f"{name}:Split" in problem
+    assert "advantages returned nan" in problem
+    assert "one group, all correct" in problem
+
+
+def test_the_probe_task_is_loaded_and_shown_and_its_name_must_be_known(capsys):
+    small = ["--train_args", '{"split": "train", "n": 32}', "--probe_args", '{"split": "probe", "n": 8}']
+    assert main(["check", "lab", "--gpu", "cpu", *small, "--probe_task", "change"]) in (0, 1)
+    assert "task countdown, probe task change" in capsys.readouterr().out
+    assert main([*LAB, "--probe_task", "countdwn"]) == 1
+    (problem,) = problems(capsys)
+    assert "did you mean countdown" in problem
+    assert main([*LAB, "--metric_for_best_model", "support/unit/nsrc", "--save_strategy", "best"]) == 1
+    (problem,) = problems(capsys)
+    assert "did you mean support/unit/nscr" in problem

@@ -228,3 +228,12 @@ def test_a_resumed_run_keeps_its_learning_rate_and_takes_the_schedule_of_a_new_l
     rates = [row["learning_rate"] for row in longer.state.log_history if row["step"] > 1 and "reward" in row]
     # The checkpoint's optimizer also brings the rate of its next step.
     assert rates == pytest.approx([1e-3 * share for share in (1 / 2, 3 / 5, 2 / 5, 1 / 5)])
+
+
+def test_a_probe_task_is_compared_and_its_default_is_the_task(tmp_path):
+    folder = begun(tmp_path / "run")
+    assert changes(recipe_in(folder, probe_task="countdown"), folder) == []
+    with pytest.raises(ConfigError, match='probe_task was unset, now "change"'):
+        check_unchanged(recipe_in(folder, probe_task="change"), folder)
+    with pytest.raises(ConfigError, match="rewards was"):
+        check_unchanged(recipe_in(folder, "--rewards", "verifier", "format"), folder)

@@ -148,3 +148,20 @@ def test_planned_and_other_sweeps_do_not_share_a_folder(tmp_path, write):
         main(["--plan", str(write()), "--out", str(tmp_path / "out"), "--explorers", "focal"])
     with pytest.raises(ConfigError, match="--plan"):
         main(["--out", str(tmp_path / "out")])
+
+
+def test_an_arm_may_be_an_explorer_of_ones_own(tmp_path, write, monkeypatch):
+    name = f"arm_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "from offleash.train import Explorer\n\n"
+        "class Safe(Explorer):\n    def __init__(self, weight: float = 0.1) -> None:\n        self.weight = weight\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    arm = f"{name}:Safe{{weight: 0.2}}"
+    trials = [{"beta": 0.5}, {"explorer": {f"{name}:Safe": {"weight": 0.4}}}]
+    runs = planned_runs(read_plan(write(variants={arm: trials})), tmp_path / "out")
+    recipes = {run.overlay.name: parse_recipe(run.words) for run in runs[:6]}
+    assert [run.overlay.arm for run in runs[4:6]] == ["Safe_weight-0.2"] * 2
+    assert recipes["Safe_weight-0.2"].run.explorers == {f"{name}:Safe": {"weight": 0.2}}
+    assert recipes["Safe_weight-0.2"].training.beta == 0.5
+    assert recipes["Safe_weight-0.2.2"].run.explorers == {f"{name}:Safe": {"weight": 0.4}}

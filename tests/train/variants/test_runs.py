@@ -226,3 +226,71 @@ def test_runs_measured_against_other_pools_are_not_compared(files):
         read_sweep(runs)
     with pytest.raises(ConfigError, match="no run"):
         read_sweep(runs[2:])
+
+
+OWN = """
+from offleash.train import Explorer
+
+class Safe(Explorer):
+    def __init__(self, weight: float = 0.1) -> None:
+        self.weight = weight
+
+    def advantages(self, rollouts, advantages_pg):
+        return advantages_pg * self.weight
+
+class placebo(Safe):
+    pass
+
+class Broken(Safe):
+    def advantages(self, rollouts, advantages_pg):
+        return advantages_pg.sum(1)
+"""
+
+
+@pytest.fixture
+def own(files, monkeypatch):
+    """A module of explorers in the working directory."""
+    name = f"own_{files.name.replace('-', '_')}"
+    (files / f"{name}.py").write_text(OWN)
+    monkeypatch.chdir(files)
+    return name
+
+
+def test_an_explorer_of_ones_own_is_a_variant_by_its_path_with_and_without_arguments(files, own):
+    names = [f"{own}:Safe", f"{own}:Safe{{weight: 0.2}}", str(files / "hot.yaml")]
+    overlays = find_overlays(names, files / "out")
+    assert [overlay.name for overlay in overlays] == ["plain", "Safe", "Safe_weight-0.2", "hot"]
+    assert not any(overlay.is_control for overlay in overlays[1:])
+    runs = make_runs([files / "base.yaml"], overlays, [0], files / "out")
+    recipes = check_runs(runs)
+    assert recipes["Safe"].run.explorers == {f"{own}:Safe": {}}
+    assert recipes["Safe_weight-0.2"].run.explorers == {f"{own}:Safe": {"weight": 0.2}}
+    assert runs[2].folder == files / "out" / "Safe_weight-0.2" / "seed-0"
+    assert runs[2].asked["overlay.explorer"] == {f"{own}:Safe": {"weight": 0.2}}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("{own}:Safe{{weight}}", "weight"),
+        ("{own}:Safe{{weight: 0.2", "mapping"),
+        ("{own}:Safe{{wait: 0.2}}", "wait"),
+        ("{own}:Nothing", "Nothing"),
+        ("{own}:placebo", "'placebo'.*rename"),
+        ("{own}:Broken", r"Broken cannot be trained: .*advantages must return .*one group, all correct"),
+        ("nowhere_at_all:Safe", "nowhere_at_all"),
+        ("focal{{gamma: 4}}", "focal"),
+    ],
+)
+def test_an_explorer_that_cannot_be_used_is_refused_before_anything_runs(files, own, name, told):
+    words = ["--config", str(files / "base.yaml"), "--out", str(files / "out"), "--explorers", name.format(own=own)]
+    with pytest.raises(ConfigError, match=told):
+        main(words)
+
+
+def test_the_task_of_the_probe_problems_is_the_same_for_all_variants(files):
+    (files / "hotter.yaml").write_text("probe_task: change\n")
+    with pytest.raises(ConfigError, match="hotter changes probe_task from 'countdown' to 'change'"):
+        make(files, ("hotter.yaml",))
+    (files / "hotter.yaml").write_text("probe_task: countdown\nbeta: 0.1\n")
+    make(files, ("hotter.yaml",))

@@ -23,6 +23,8 @@ def shared_answers(answers_pg: tuple[tuple[str | None, ...], ...]) -> torch.Tens
 class OutcomeBatch(Explorer):
     """Args: weight of the bonus; the paper does not give it, 0.1 to 0.5 are worth trying."""
 
+    needs_answers = True
+
     def __init__(self, weight: float = 0.2) -> None:
         check_positive("outcome_batch", weight=weight)
         self.weight = weight

@@ -22,6 +22,8 @@ FILE = "outcome_counts.json"
 class OutcomeUcb(Explorer):
     """Args: weight of the bonus; baseline, the paper's b0."""
 
+    needs_answers = True
+
     def __init__(self, weight: float = 0.2, baseline: float = 0.5) -> None:
         check_positive("outcome_ucb", weight=weight)
         check_not_negative("outcome_ucb", baseline=baseline)

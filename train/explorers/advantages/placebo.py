@@ -15,6 +15,8 @@ from offleash.train.explorers.checks import check_positive
 class Placebo(Explorer):
     """Args: weight, the largest bonus before centering; seed of the bonus, in addition to the training seed."""
 
+    needs_answers = True
+
     def __init__(self, weight: float = 0.2, seed: int = 0) -> None:
         check_positive("placebo", weight=weight)
         self.weight, self.seed = weight, seed

@@ -66,7 +66,7 @@ class DynamicSampling(Explorer):
         super().attach(trainer)
         if not hasattr(trainer.train_dataset, "__len__"):
             raise ConfigError("explorer dynamic_sampling needs a dataset that can be indexed, not a streamed one")
-        self.problem_ids = list(trainer.train_dataset["problem_id"])
+        self.problem_ids = trainer.problem_ids(trainer.train_dataset)
 
     def collect(self, inputs: list[Any], explored: Explored) -> dict[str, Any]:
         batches: list[dict[str, Any]] = []

@@ -41,6 +41,7 @@ class ModeReplay(Rehearsing):
 
     name = "mode_replay"
     needs_completions = True
+    needs_answers = True
 
     def __init__(self, eta: float = 1.0, cap: int = 16, batch: int | None = None) -> None:
         super().__init__(eta, batch)

@@ -126,5 +126,5 @@ def visited(trainer: ExplorerTrainer, problems: Sequence[Problem]) -> list[Probl
     args, sampler = trainer.args, train_sampler(trainer)
     steps = args.max_steps if args.max_steps > 0 else len(sampler)
     indices = set(islice(sampler, steps * args.gradient_accumulation_steps * args.generation_batch_size))
-    ids = set(trainer.train_dataset.select(sorted(indices))["problem_id"])
+    ids = set(trainer.problem_ids(trainer.train_dataset.select(sorted(indices))))
     return [problem for problem in problems if problem.id in ids]
