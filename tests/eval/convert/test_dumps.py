@@ -1,5 +1,6 @@
 """A file that is still being written is read up to its last complete line, and never half a sample."""
 
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -82,3 +83,6 @@ def test_a_line_longer_than_a_piece_is_found_from_the_end(tmp_path: Path) -> Non
     assert complete_part(path) == (101, False)
     with pytest.raises(ConfigError, match="cannot read"):
         complete_part(tmp_path / "none.jsonl")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(ConfigError, match=r"pipe\.jsonl is not a regular file"):
+        read_dump(tmp_path / "pipe.jsonl")
