@@ -2,12 +2,11 @@
 
 from typing import Any, Literal
 
-from offleash.callbacks.policy.judge import Rewarded
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import rollout_features
 from offleash.eval.errors import ConfigError
-from offleash.eval.problem import Task
+from offleash.eval.problem import RewardedTask, Task
 from offleash.eval.tasks.dataset_task import Answer, DatasetTask
 from offleash.eval.tasks.identity import add_code_version
 from offleash.eval.verify.dry_call import check_parts, check_task
@@ -29,7 +28,7 @@ def probe_task(
     else:
         task = _from_rows(trainer, probe, correct, threshold, answer)
     # The reward of a rollout of several turns may need its environment: there is nothing to try it on yet.
-    by_reward = rollout_features(trainer) and isinstance(task, Rewarded)
+    by_reward = rollout_features(trainer) and isinstance(task, RewardedTask)
     Ranks(trainer.accelerator).on_main(lambda: check_parts(task) if by_reward else check_task(task))
     add_code_version(task)
     return task

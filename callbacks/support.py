@@ -27,7 +27,7 @@ from offleash.callbacks.metrics import (
     support_metrics,
 )
 from offleash.callbacks.observer import run_observer
-from offleash.callbacks.policy.multi_turn import dataset_rows
+from offleash.callbacks.policy.judge import dataset_rows
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import plan_rounds

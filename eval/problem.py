@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Status = Literal["ok", "no_answer", "truncated", "timeout", "error"]
 Part = dict[str, Any]
@@ -93,6 +93,24 @@ class Task(Protocol):
 
     def correct_answers(self, problem: Problem) -> tuple[str, ...] | None:
         """All correct answer classes, where they can be listed; None means one unit per problem, the gold answer."""
+        ...
+
+
+@runtime_checkable
+class RewardedTask(Protocol):
+    """A task that a reward function judges: what it has beyond `Task`.
+
+    Of a rollout of several turns the reward may depend on more than a text, on an environment say: it is taken while
+    the rollout is at hand, and cannot be taken again from a stored completion.
+    """
+
+    correct: Callable[..., Any]
+    """Called as TRL calls a reward function."""
+    train_dataset: Any
+    """The rows that it was made from, one per problem."""
+
+    def verdict(self, reward: float | None, completion: str, truncated: bool) -> Verdict:
+        """What a reward of a completion means; None: the reward does not apply."""
         ...
 
 

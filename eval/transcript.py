@@ -19,8 +19,9 @@ _INDENTED = re.compile(r"^ (?= *=== .* ===$)", re.MULTILINE)
 
 
 def part(header: str, text: str) -> str:
-    """One part of a transcript: its header, then the text."""
-    return f"=== {' '.join(header.split())} ===" + (f"\n{_LIKE_A_HEADER.sub(' ', text)}" if text else "")
+    """One part of a transcript: its header, then the text. What UTF-8 cannot hold becomes a question mark."""
+    made = f"=== {' '.join(header.split())} ===" + (f"\n{_LIKE_A_HEADER.sub(' ', text)}" if text else "")
+    return made.encode("utf-8", "replace").decode()
 
 
 def transcript(messages: Sequence[Mapping[str, Any]]) -> str:

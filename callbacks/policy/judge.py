@@ -6,35 +6,30 @@ at hand, as the trainer takes it, and comes with the draw; the task says what ve
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from offleash.callbacks.policy.sampler import Draw
-from offleash.eval.problem import Problem, Task, Verdict
+from offleash.eval.problem import Problem, RewardedTask, Task, Verdict
 from offleash.eval.transcript import final_turn
 from offleash.eval.verify.verdicts import verdicts_of
 
 
-@runtime_checkable
-class Rewarded(Protocol):
-    """A task that is judged by a reward function: what it has beyond `Task`."""
-
-    correct: Callable[..., Any]
-    """Called as TRL calls a reward function."""
-
-    def verdict(self, reward: float | None, completion: str, truncated: bool) -> Verdict:
-        """What a reward means; None: the reward does not apply."""
-        ...
-
-
 def reward_of(task: Task) -> Callable[..., Any] | None:
     """The reward function that judges the task's rollouts; None if a verifier does."""
-    return task.correct if isinstance(task, Rewarded) else None
+    return task.correct if isinstance(task, RewardedTask) else None
+
+
+def dataset_rows(task: Task) -> list[dict[str, Any]]:
+    """The problems as rows of a training dataset: those the task was made from, or prompts with their metadata."""
+    if isinstance(task, RewardedTask):
+        return [dict(row) for row in task.train_dataset]
+    return [{**problem.meta, "prompt": problem.prompt} for problem in task.problems]
 
 
 def judge_rollouts(task: Task, problems: Sequence[Problem], draws: Sequence[Draw]) -> list[Verdict]:
     """A verdict on each rollout of several turns: by its reward, or by what the policy says last."""
     last, cut = [final_turn(draw.completion) for draw in draws], [draw.truncated for draw in draws]
-    if not isinstance(task, Rewarded):
+    if not isinstance(task, RewardedTask):
         return verdicts_of(task.verify, problems, last, cut)
     rewards = [_known(draw.reward) for draw in draws]
     return [task.verdict(*one) for one in zip(rewards, last, cut, strict=True)]

@@ -24,7 +24,7 @@ from offleash.callbacks.policy.trl_seam import (
 from offleash.eval.code_fingerprint import verifier_fingerprint
 from offleash.eval.errors import ConfigError
 from offleash.eval.images import has_images
-from offleash.eval.problem import Problem, Task
+from offleash.eval.problem import Problem
 from offleash.eval.sampling import Sampling
 from offleash.eval.transcript import ASSISTANT, part, transcript
 
@@ -39,14 +39,6 @@ class Turns(NamedTuple):
     completion: str
     truncated: bool
     reward: float | None
-
-
-def dataset_rows(task: Task) -> list[dict[str, Any]]:
-    """The problems as rows of a training dataset: those the task was made from, or prompts with their metadata."""
-    dataset = getattr(task, "train_dataset", None)
-    if dataset is not None:
-        return [dict(row) for row in dataset]
-    return [{**problem.meta, "prompt": problem.prompt} for problem in task.problems]
 
 
 class MultiTurn:

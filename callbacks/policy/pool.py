@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from offleash.callbacks.policy.judge import judge_rollouts, reward_of
-from offleash.callbacks.policy.multi_turn import MultiTurn, check_multi_turn, dataset_rows
+from offleash.callbacks.policy.judge import dataset_rows, judge_rollouts, reward_of
+from offleash.callbacks.policy.multi_turn import MultiTurn, check_multi_turn
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer

@@ -4,7 +4,8 @@ import pytest
 
 from offleash.callbacks import RolloutCallback
 from offleash.callbacks.rollouts import group_metrics
-from offleash.eval.problem import Verdict
+from offleash.eval.errors import ConfigError
+from offleash.eval.problem import Problem, Verdict
 from offleash.eval.tasks import load_task
 
 
@@ -66,3 +67,34 @@ def test_rollouts_of_other_problems_are_said_and_do_not_stop_training(make_train
     scalars = read_scalars(tmp_path / "run" / "tensorboard")
     assert scalars["monitor/failed"][-1] == (3, 3.0)
     assert "rollouts/answer_entropy" not in scalars
+
+
+def test_of_rollouts_with_tools_the_last_turn_is_verified(make_tool_trainer):
+    class Letters:
+        name, version = "letters", "1"
+
+        def __init__(self, trainer):
+            rows = trainer.train_dataset
+            self.problems, self.seen = [Problem(row["key"], row["prompt"], row["value"]) for row in rows], []
+
+        def verify(self, problems, completions, truncated=None):
+            self.seen += completions
+            return [Verdict(text, text == p.gold, "ok") for p, text in zip(problems, completions, strict=True)]
+
+        def correct_answers(self, problem):
+            return None
+
+    trainer = make_tool_trainer("tools", max_steps=1)
+    task = Letters(trainer)
+    callback = RolloutCallback(trainer, task)
+    trainer.add_callback(callback)
+    trainer.train()
+    assert callback.latest["rollouts/distinct_answers"] > 0
+    assert task.seen == [chat[-1]["content"] for chat in trainer._logs["completion"]]
+    assert any(len(chat) == 3 for chat in trainer._logs["completion"])
+
+
+@pytest.mark.parametrize("kind", ["environment_factory", "rollout_func"])
+def test_rollouts_that_no_text_tells_are_refused_by_name(make_tool_trainer, kind):
+    with pytest.raises(ConfigError, match=kind):
+        RolloutCallback(make_tool_trainer(kind), load_task("countdown", split="train", n=2))

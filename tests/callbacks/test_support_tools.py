@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from offleash.callbacks import SupportCallback
+from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.transcript import final_turn
@@ -72,7 +73,7 @@ def test_transcripts_tokens_and_scores_are_those_of_the_policy(
     sampler = monitor.policy_pool.sampler
     turns = sampler._turns
     sampler._turns = lambda *args: drawn.extend(found := turns(*args)) or found  # type: ignore[method-assign]
-    rows = [draw for draws in sampler.draw(monitor.policy_pool.rounds, seed=1) for draw in draws]
+    rows = [draw for draws in sampler.draw(plan_rounds(4, 8, 8, 8), seed=1) for draw in draws]
     assert len(rows) == len(drawn) == 32
     tokenizer, model = trainer.processing_class, trainer.model
     several = 0
@@ -204,8 +205,8 @@ def test_a_rollout_that_a_limit_cut_off_is_truncated(
 ) -> None:
     """The last token is the end of a turn, and yet the policy was not done."""
     trainer = make_tool_trainer("tools", max_steps=1, **limits)
-    pool = monitor_of(trainer, rewarded_letters(said_something), k=8).policy_pool
-    draws = [draw for draws in pool.sampler.draw(pool.rounds, seed=1) for draw in draws]
+    sampler = monitor_of(trainer, rewarded_letters(said_something), k=8).policy_pool.sampler
+    draws = [draw for draws in sampler.draw(plan_rounds(4, 8, 8, 8), seed=1) for draw in draws]
     calls = [draw for draw in draws if "=== call" in draw.completion]
     assert calls
     assert all(draw.truncated for draw in calls)
@@ -278,14 +279,14 @@ def test_each_problem_is_played_in_the_environment_it_names(make_tool_trainer: A
     task = rewarded_letters(
         trainer.reward_funcs[0], environment=lambda row: "vault" if row["key"] in "ik" else "greeting"
     )
-    pool = SupportCallback(trainer, task, k=8, score_k=8, batch_size=16).policy_pool
-    draws = [draw for draws in pool.sampler.draw(pool.rounds, seed=1) for draw in draws]
+    sampler = SupportCallback(trainer, task, k=8).policy_pool.sampler
+    draws = [draw for draws in sampler.draw(plan_rounds(4, 8, 8, 16), seed=1) for draw in draws]
     results = {0: "=== tool: lookup ===\nhello" not in "".join(d.completion for d in draws if d.problem % 2 == 0)}
     results[1] = "=== tool: lookup ===\nhello" in "".join(d.completion for d in draws if d.problem % 2)
     assert results == {0: True, 1: True}
     # Only the vault has a reward: elsewhere it does not apply.
     assert all(math.isnan(d.reward) == bool(d.problem % 2) for d in draws)
-    prompts = pool.sampler.multi_turn.draw([1, 1], 2)
+    prompts = sampler.multi_turn.draw([1, 1], 2)
     assert trainer.processing_class.decode(prompts[0].prompt_ids).endswith("j? jj<|end|><|assistant|>")
 
 
@@ -294,9 +295,9 @@ def test_a_row_that_an_environment_cannot_take_is_an_error_and_leaves_the_traine
 ) -> None:
     trainer = make_tool_trainer("environment_factory")
     rows = [{"prompt": problem.prompt} for problem in rewarded_letters(said_something).problems]
-    pool = SupportCallback(trainer, rows, k=2).policy_pool  # without a key, which reset needs
+    sampler = SupportCallback(trainer, rows, k=2).policy_pool.sampler  # without a key, which reset needs
     with pytest.raises(TypeError, match="key"):
-        list(pool.sampler.draw(pool.rounds, seed=1))
+        list(sampler.draw(plan_rounds(4, 2, 2, 8), seed=1))
     assert "_generate" not in vars(trainer)  # everything is in its place again
     assert trainer.environments is None
 

@@ -56,3 +56,9 @@ def test_the_name_of_a_tool_cannot_end_its_header(name: str) -> None:
 def test_what_an_environment_writes_after_the_last_turn_is_not_part_of_it() -> None:
     text = "\n".join([part(ASSISTANT, "7"), part("environment", "right!")])
     assert final_turn(text) == "7"
+
+
+def test_half_a_character_in_the_arguments_of_a_call_can_be_stored() -> None:
+    """JSON can write one, and a model can write JSON."""
+    text = transcript([said("", call("lookup\ud800", {"key": "\ud800"}), call("f", ["\ud800", float("nan"), None]))])
+    assert text.encode("utf-8").count(b"?") == 3
