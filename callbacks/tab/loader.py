@@ -12,7 +12,7 @@ from tensorboard.plugins import base_plugin
 _LOG = logging.getLogger("offleash")
 
 
-class SupportTabLoader(base_plugin.TBLoader):  # type: ignore[misc]
+class SupportTabLoader(base_plugin.TBLoader):
     """Makes the tab, or leaves it out."""
 
     def load(self, context: Any) -> Any:

@@ -1,59 +1,29 @@
-"""The monitored runs below TensorBoard's log folder, each with what the tab shows of it.
+"""A monitored run, and what the tab shows of it.
 
-A run is a folder with `support.json`. Only that folder and the base pool that it names are read: whatever is asked for
-is looked up among the steps and problems that were found there, never made into a path, and links that lead out are
-refused.
+Only the run's folder and the base pool that it names are read: whatever is asked for is looked up among the steps and
+problems that were found there, never made into a path, and links that lead out are refused.
 """
 
-import os
-import threading
-import time
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from offleash.callbacks.metrics import verdict_of
 from offleash.callbacks.summary import HISTORY, read_record
 from offleash.eval.browse.cell import cell
 from offleash.eval.browse.grid import LEVELS, Column, Level, column, grid
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import Pool
 
-EVENTS = "tensorboard"
-"""The folder of the event files inside a run's."""
-RESCAN_SECONDS = 5.0
-MAX_DEPTH = 6
-_SKIPPED = ("pools", "exact", "final", EVENTS, "base-pools", "completions")
-
 
 class RunNotFound(LookupError):
     """No such run, step or problem."""
 
 
-class Runs:
-    """Runs by the name that TensorBoard shows, found again every few seconds. Safe to use from several threads."""
-
-    def __init__(self, roots: dict[str, Path]) -> None:
-        """`roots`: a prefix of the runs' names -> the folder to look in."""
-        self.roots = roots
-        self._lock = threading.Lock()
-        self._found: dict[str, MonitoredRun] = {}
-        self._scanned = -RESCAN_SECONDS
-
-    def all(self) -> dict[str, "MonitoredRun"]:
-        with self._lock:
-            if time.monotonic() - self._scanned >= RESCAN_SECONDS:
-                folders = {name: path for prefix, root in self.roots.items() for name, path in _folders(prefix, root)}
-                kept = {n: run for n, run in self._found.items() if folders.get(n) == run.folder}
-                self._found = {name: kept.get(name) or MonitoredRun(name, path) for name, path in folders.items()}
-                self._scanned = time.monotonic()
-            return dict(sorted(self._found.items()))
-
-    def get(self, name: str) -> "MonitoredRun":
-        try:
-            return self.all()[name]
-        except KeyError:
-            raise RunNotFound(f"no run {name!r}") from None
+@lru_cache(maxsize=256)
+def monitored(name: str, folder: Path) -> "MonitoredRun":
+    """The same object each time: it remembers what it counted."""
+    return MonitoredRun(name, folder)
 
 
 class MonitoredRun:
@@ -74,8 +44,22 @@ class MonitoredRun:
         """The measured steps whose samples are there."""
         return [step for step in sorted(self.record()["steps"]) if (self._step_path(step) / "pool.json").is_file()]
 
-    def has_spellings(self) -> bool:
-        return self._base().spelled() is not None
+    def described(self) -> dict[str, Any]:
+        """As the page lists it: its settings, its metrics at every step, and the verdict in a word."""
+        try:
+            record = self.record()
+        except RunNotFound as error:
+            return {"name": self.name, "error": str(error)}
+        steps = dict(sorted(record["steps"].items()))
+        return {
+            "name": self.name,
+            "k": record["k"],
+            "token_entropy": record["token_entropy"],
+            "base": record["base"],
+            "steps": {str(step): metrics for step, metrics in steps.items()},
+            "words": {str(step): verdict_of(metrics) for step, metrics in steps.items()},
+            "sampled": self.steps(),
+        }
 
     def grid(self, level: str) -> dict[str, Any]:
         """The grid of all steps: see `eval.browse.grid`."""
@@ -89,10 +73,11 @@ class MonitoredRun:
         of_steps = {step: self._column(self._step(step), level, ids, None) for step in steps}
         return grid(level, self._column(base, level, ids, k), of_steps, problems)
 
-    def cell(self, step: int, problem_id: str) -> dict[str, Any]:
+    def cell(self, step_text: str, problem_id: str) -> dict[str, Any]:
         """One problem at one step: see `eval.browse.cell`."""
-        if step not in self.steps():
-            raise RunNotFound(f"run {self.name!r} has no samples of step {step}")
+        step = next((step for step in self.steps() if str(step) == step_text), None)
+        if step is None:
+            raise RunNotFound(f"run {self.name!r} has no samples of step {step_text!r}")
         pool = self._step(step)
         problem = next((problem for problem in pool.problems if problem.id == problem_id), None)
         if problem is None:
@@ -123,30 +108,6 @@ def base_pool_folder(run: Path, named: str) -> Path:
     # Records of earlier versions name it relative to the working directory of training, whatever that was.
     former = run.parent / "base-pools" / Path(named).name
     return beside if (beside / "pool.json").is_file() or not former.is_dir() else former.resolve()
-
-
-def log_roots(logdir: str | None, logdir_spec: str | None) -> dict[str, Path]:
-    """The folders that TensorBoard was started with, by the prefix of their runs' names."""
-    if logdir_spec:
-        pairs = [part.partition(":")[::2] if ":" in part else ("", part) for part in logdir_spec.split(",")]
-        return {name: Path(path).expanduser() for name, path in pairs}
-    return {"": Path(logdir).expanduser()} if logdir else {}
-
-
-def _folders(prefix: str, root: Path) -> Iterator[tuple[str, Path]]:
-    """(name, folder) of every run below a root; the root may be a run itself, or a run's folder of event files."""
-    root = root.absolute()
-    if root.name == EVENTS and (root.parent / HISTORY).is_file():
-        yield prefix or root.parent.name, root.parent
-        return
-    for here, below, files in os.walk(root):
-        path = Path(here)
-        if HISTORY in files:
-            inside = path.relative_to(root).as_posix()
-            yield "/".join(part for part in (prefix, inside) if part not in ("", ".")) or path.name, path
-            below.clear()
-        deep = len(path.relative_to(root).parts) >= MAX_DEPTH
-        below[:] = [] if deep else [n for n in below if n not in _SKIPPED and not n.startswith((".", "checkpoint-"))]
 
 
 def _opened(path: Path, within: Path) -> Pool:
