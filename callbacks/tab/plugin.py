@@ -77,12 +77,12 @@ def _json(answer: Callable[[Any], Any]) -> App:
             found, code = answer(request.args), 200
         except (LookupError, OffleashError) as error:
             found, code = {"error": str(error)}, 404
-        return http_util.Respond(request, _dumped(found), "application/json", code=code)
+        return http_util.Respond(request, dumped(found), "application/json", code=code)
 
     return app
 
 
-def _dumped(value: Any) -> str:
+def dumped(value: Any) -> str:
     """JSON in which undefined numbers are null."""
     return json.dumps(_finite(value), allow_nan=False)
 

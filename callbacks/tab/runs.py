@@ -61,6 +61,11 @@ class MonitoredRun:
             "sampled": self.steps(),
         }
 
+    def problem_ids(self) -> tuple[str, ...]:
+        """Of the last measured step."""
+        steps = self.steps()
+        return self._step(steps[-1]).problem_ids if steps else ()
+
     def grid(self, level: str) -> dict[str, Any]:
         """The grid of all steps: see `eval.browse.grid`."""
         if level not in LEVELS:
