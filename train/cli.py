@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "variants": ("offleash.train.commands.variants", "compare exploration variants with plain GRPO and controls"),
     "soup": ("offleash.eval.commands.soup", "interpolate the weights of a policy and its base, without training"),
     "pairs": ("offleash.eval.commands.pairs", "the paper's model pairs: list them, print the commands to measure one"),
+    "view": ("offleash.train.commands.view", "look at runs in TensorBoard's Support tab, or write it as a file"),
     "check": ("offleash.train.commands.check", "check a training recipe: data, model, memory, hours, cost"),
     "metrics": ("offleash.train.commands.metrics", "list every logged metric: tag, unit, meaning, function"),
     "doctor": ("offleash.train.commands.doctor", "check the installation: versions, conflicts, and how to fix them"),

@@ -1,0 +1,1 @@
+"""TensorBoard's tab "Support": which answers are lost, at which step, and what the model wrote."""

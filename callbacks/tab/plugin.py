@@ -1,0 +1,97 @@
+"""TensorBoard's tab "Support": its routes. The page is `static/index.js`; the data come from `tab.runs` as JSON.
+
+Relies on `TBPlugin`, `FrontendMetadata(es_module_path=...)` and `http_util.Respond` of TensorBoard 2.18 to 2.21, which
+serves the module in an iframe of its own origin under `script-src 'self'` and compresses JSON. What reads pools is
+imported when the first route is asked: TensorBoard starts as fast as without the tab.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorboard.backend import http_util
+from tensorboard.plugins import base_plugin
+from werkzeug import wrappers
+
+from offleash.callbacks.tab.folders import RunFolders, log_roots
+from offleash.eval.errors import OffleashError
+
+if TYPE_CHECKING:
+    from offleash.callbacks.tab.runs import MonitoredRun
+
+STATIC = Path(__file__).parent / "static"
+_TYPES = {".js": "text/javascript", ".css": "text/css"}
+
+App = Callable[[dict[str, Any], Any], Any]
+
+
+class SupportTab(base_plugin.TBPlugin):
+    plugin_name = "offleash_support"
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        self.folders = RunFolders(log_roots(context.logdir, getattr(context.flags, "logdir_spec", None)))
+
+    def get_plugin_apps(self) -> dict[str, App]:
+        return {
+            **{f"/{file.name}": _static(file) for file in STATIC.iterdir() if file.suffix in _TYPES},
+            "/runs": _json(lambda query: [self._run(name).described() for name in self.folders.all()]),
+            "/grid": _json(lambda query: self._run(query.get("run", "")).grid(query.get("level", "answer"))),
+            "/cell": _json(self._cell),
+        }
+
+    def is_active(self) -> bool:
+        return bool(self.folders.all())
+
+    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
+        return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="Support")
+
+    def _cell(self, query: Any) -> dict[str, Any]:
+        return self._run(query.get("run", "")).cell(query.get("step", ""), query.get("problem", ""))
+
+    def _run(self, name: str) -> "MonitoredRun":
+        from offleash.callbacks.tab.runs import RunNotFound, monitored
+
+        if (folder := self.folders.all().get(name)) is None:
+            raise RunNotFound(f"no run {name!r}")
+        return monitored(name, folder)
+
+
+def _static(file: Path) -> App:
+    @wrappers.Request.application
+    def app(request: wrappers.Request) -> Any:
+        return http_util.Respond(request, file.read_bytes(), _TYPES[file.suffix])
+
+    return app
+
+
+def _json(answer: Callable[[Any], Any]) -> App:
+    """A route: what was asked for, or an error in one line."""
+
+    @wrappers.Request.application
+    def app(request: wrappers.Request) -> Any:
+        if request.method != "GET":
+            return http_util.Respond(request, {"error": "GET only"}, "application/json", code=405)
+        try:
+            found, code = answer(request.args), 200
+        except (LookupError, OffleashError) as error:
+            found, code = {"error": str(error)}, 404
+        return http_util.Respond(request, dumped(found), "application/json", code=code)
+
+    return app
+
+
+def dumped(value: Any) -> str:
+    """JSON in which undefined numbers are null."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

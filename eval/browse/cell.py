@@ -1,0 +1,61 @@
+"""A cell of the grid: one problem at one step, what the base wrote and what the policy wrote, grouped by answer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from offleash.eval.comparison.examples import cut_text
+from offleash.eval.pool.pool import Pool
+from offleash.eval.problem import Problem, chat_text
+
+TEXT_LIMIT = 8000
+"""Characters of a completion; the middle of a longer one is left out."""
+PAGE_LIMIT = 400_000
+"""Characters of completions on one side; of the rest the counts are given."""
+
+_COLUMNS = ("index", "answer", "spelling", "correct", "status", "extracted_by", "tokens", "completion")
+
+
+def cell(problem: Problem, base: Pool, policy: Pool, k: int) -> dict[str, Any]:
+    """As JSON: the problem, and of each side its answers with their completions, the most frequent first."""
+    sides = {"base": _samples(base, problem.id, k), "policy": _samples(policy, problem.id, policy.spec.k)}
+    answers = {name: {row["answer"] for row in rows} for name, rows in sides.items()}
+    return {
+        "id": problem.id,
+        "prompt": cut_text(chat_text(problem.prompt, between="\n\n", between_parts="\n", roles=True), TEXT_LIMIT),
+        "gold": cut_text(problem.gold, TEXT_LIMIT),
+        "base": _side(sides["base"], answers["policy"]),
+        "policy": _side(sides["policy"], answers["base"]),
+    }
+
+
+def _samples(pool: Pool, problem_id: str, k: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pool.read(_COLUMNS, k, [problem_id]).to_pylist()
+    return rows
+
+
+def _side(rows: Sequence[dict[str, Any]], elsewhere: set[str | None]) -> dict[str, Any]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["correct"], row["answer"], row["status"]), []).append(row)
+    room = PAGE_LIMIT
+    made = []
+    for (correct, answer, status), members in sorted(groups.items(), key=lambda item: (not item[0][0], -len(item[1]))):
+        texts = []
+        for row in members:
+            text = None if row["completion"] is None else cut_text(row["completion"], TEXT_LIMIT)
+            room -= len(text or "")
+            if room < 0:
+                break
+            texts.append({"index": row["index"], "tokens": row["tokens"], "spelling": row["spelling"], "text": text})
+        made.append(
+            {
+                "answer": None if answer is None else cut_text(answer, TEXT_LIMIT),
+                "correct": correct,
+                "status": status,
+                "extracted_by": sorted({row["extracted_by"] for row in members if row["extracted_by"]}),
+                "count": len(members),
+                "only_here": answer is not None and answer not in elsewhere,
+                "samples": texts,
+            }
+        )
+    return {"n": len(rows), "correct": sum(row["correct"] for row in rows), "groups": made}
