@@ -11,6 +11,18 @@ from offleash.eval.errors import ConfigError
 T = TypeVar("T")
 
 
+def command_parser(command: str, doc: str | None, **options: Any) -> argparse.ArgumentParser:
+    """The parser of `offleash COMMAND`. Its help is the module's docstring, which ends with "examples:"."""
+    about, _, examples = (doc or "").partition("\nexamples:\n")
+    return argparse.ArgumentParser(
+        prog=f"offleash {command}",
+        description=about.strip(),
+        epilog=f"examples:\n{examples.rstrip()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,
+    )
+
+
 def setting(default: T, help: str, **flag: Any) -> T:
     """A field of a dataclass. `flag` holds what `add_argument` takes beside the name, type and default."""
     return field(default=default, metadata={"help": help, **flag})

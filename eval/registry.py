@@ -8,7 +8,7 @@ What is found is called only if it is a class with the members that its kind nee
 import difflib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -40,11 +40,8 @@ def find(kind: str, name: str, table: Mapping[str, str], members: Sequence[str])
     The module is imported only now; one of your own may lie in the working directory, and must hold a class with these
     `members`. An unknown name is a ConfigError that suggests close ones.
     """
-    module_name, colon, attribute = table.get(name, name).partition(":")
-    if not colon or not module_name or module_name.startswith("."):
-        close = difflib.get_close_matches(name, table, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
-        raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: my_module:MyClass)")
+    check_name(kind, name, table)
+    module_name, _, attribute = table.get(name, name).partition(":")
     is_ours = module_name.split(".")[0] == "offleash"
     if not is_ours and (announce := _announce.get()) is not None:
         announce(kind, name)
@@ -64,6 +61,25 @@ def find(kind: str, name: str, table: Mapping[str, str], members: Sequence[str])
     if name not in table:
         _check_class(kind, name, factory, members)
     return factory
+
+
+def check_name(kind: str, name: str, table: Collection[str]) -> None:
+    """Raise ConfigError, suggesting close ones, for a name that is neither in the table nor a dotted path."""
+    module_name, colon, _ = name.partition(":")
+    if name not in table and (not colon or not module_name or module_name.startswith(".")):
+        close = difflib.get_close_matches(name, table, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"the names are: {', '.join(sorted(table))}"
+        raise ConfigError(f"no {kind} is called {name!r}; {hint} (your own: my_module:MyClass)")
+
+
+def check_known_keys(given: Iterable[str], known: Collection[str], where: str) -> None:
+    """Raise ConfigError naming every key that is not known, with the closest known one."""
+    hints = []
+    for key in sorted(set(given) - set(known)):
+        close = difflib.get_close_matches(key, known, n=1)
+        hints.append(f"{key} (did you mean {close[0]}?)" if close else key)
+    if hints:
+        raise ConfigError(f"unknown key{'s' if len(hints) > 1 else ''} {where}: {', '.join(hints)}")
 
 
 def _check_class(kind: str, name: str, factory: Any, members: Sequence[str]) -> None:

@@ -26,6 +26,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("offleash.train.commands.doctor", "check the installation: versions, conflicts, and how to fix them"),
     "import": ("offleash.eval.commands.import_samples", "make a pool from samples drawn by another tool"),
     "export": ("offleash.eval.commands.export_samples", "write a pool as a Hugging Face dataset, JSONL or parquet"),
+    "recipes": ("offleash.train.commands.recipes", "list the recipes that ship with Offleash, or print one"),
+    "init": ("offleash.train.commands.init", "copy one of these recipes into a file of your own"),
+    "completion": ("offleash.train.commands.completion", "print a script that completes commands in your shell"),
 }
 """Name -> (module with `main(argv) -> int`, one line for `offleash --help`)."""
 

@@ -3,7 +3,7 @@
 import argparse
 
 from offleash.eval.flags import add_flags
-from offleash.eval.pool.sample import SampleSettings
+from offleash.eval.pool.settings import SampleSettings
 
 SUCCESSES = 5
 

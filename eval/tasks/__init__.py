@@ -10,7 +10,7 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Task
-from offleash.eval.registry import build, find
+from offleash.eval.registry import build, check_name, find
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.loading import Benchmark
 
@@ -45,6 +45,12 @@ def load_task(name: str, /, **kwargs: Any) -> Task:
     if missing:
         raise ConfigError(f"task {name!r} lacks {', '.join(missing)}; see offleash.eval.problem.Task")
     return task
+
+
+def check_task_name(name: str) -> None:
+    """Raise ConfigError for a name that stands for no task. Imports nothing."""
+    if not name.startswith("gym/"):
+        check_name("task", name, TASKS)
 
 
 def _find(name: str) -> Callable[..., Any]:

@@ -16,9 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from offleash.eval.errors import ConfigError, first_line
 from offleash.eval.problem import Problem, Task
 
@@ -293,6 +290,9 @@ def local_rows(path: Path, split: str | None) -> Iterator[Row]:
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Rows of a JSONL, JSON, parquet or CSV file, one by one. Raises ConfigError naming the bad line."""
+    import pyarrow as pa  # not at the top: the names of the benchmarks are known without it
+    import pyarrow.parquet as pq
+
     if path.suffix not in FORMATS:
         raise ConfigError(f"{path}: a file of problems must end in {', '.join(FORMATS)}")
     try:

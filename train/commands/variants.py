@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     options = _parser().parse_args(argv[:at])
     _check_options(options, argv[at + 1 :])
-    from offleash.train.recipe.config import find_recipe  # imports TRL, which --help need not wait for
+    from offleash.train.recipe.catalogue import find_recipe
     from offleash.train.variants.overlays import ANY_PROCESSES, find_overlays
     from offleash.train.variants.planned import write_planned
     from offleash.train.variants.plans import planned_runs, read_plan, record_plan, stored_plans

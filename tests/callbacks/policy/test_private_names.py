@@ -31,6 +31,7 @@ PUBLIC_MODULES = {
 """Documented as places to import from."""
 
 LAUNCHER = {
+    ("train/accelerate_launch.py", "accelerate.commands.launch"),
     ("train/preflight/installation.py", "accelerate.commands.config.config_args"),
     ("train/preflight/launch.py", "accelerate.commands.config.config_args"),
     ("train/preflight/launch.py", "accelerate.commands.launch"),

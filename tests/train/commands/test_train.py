@@ -9,7 +9,7 @@ from offleash.train.commands import train
 from offleash.train.commands.train import launch_command, main
 from offleash.train.recipe.config import RunConfig
 
-LAUNCHER = [sys.executable, "-m", "accelerate.commands.launch", "--quiet"]
+LAUNCHER = [sys.executable, "-m", "offleash.train.accelerate_launch"]
 TRAINING = ["-m", "offleash.train"]
 
 
