@@ -34,11 +34,11 @@ from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.summary import (
     HISTORY,
     moved_words,
+    path_from,
     read_record,
     read_steps,
     run_summary,
     spelling_words,
-    three_digits,
     write_record,
 )
 from offleash.callbacks.trackers import custom_layout, lost_and_gained_table, pass_at_k_figure
@@ -246,8 +246,6 @@ class SupportCallback(TrainerCallback):
         say(
             f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
             f"pass@{self.top_k} {metrics[tags.pass_at(self.top_k).tag]:.3f}, "
-            f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])}, "
-            f"reweighting {three_digits(metrics[tags.LEASH.nscr.tag])}, "
             f"{moved_words(metrics)}{spelling_words(metrics)} ({metrics[tags.SECONDS.tag]:.1f} s)"
         )
 
@@ -338,7 +336,7 @@ class SupportCallback(TrainerCallback):
         return {
             "k": self.k,
             "token_entropy": self.entropy_tag,
-            "base_pool": str(self.base_pool.path) if self.base_pool else None,
+            "base_pool": path_from(self.folder, self.base_pool.path) if self.base_pool else None,
             "base_hits": self.base_hits.checksum() if self.base_hits else None,
             "base": self.base_metrics,
             "steps": self.history,

@@ -1,8 +1,8 @@
 """The launcher that `offleash train` becomes: Accelerate's, without its noise and with the exit status of training.
 
 Read against Accelerate 1.15 (`commands/launch.py`): one process is waited for, and its status is in a
-CalledProcessError; several are run by torchrun, whose ChildFailedError has the status of each. What a process had to say
-it has said itself, once for all ranks (`train/__main__.py`); only a process that was killed leaves its line to us.
+CalledProcessError; several are run by torchrun, whose ChildFailedError has the status of each. What a process had to
+say it has said itself, once for all ranks (`train/__main__.py`); only a process that was killed leaves its line to us.
 """
 
 import logging

@@ -1,13 +1,14 @@
 """Make a pool of samples that another tool drew.
 
-    offleash import samples.jsonl --pool DIR                       verdicts as given
-    offleash import samples.jsonl --pool DIR --task gsm8k          verified again by a task
-    offleash import samples_gsm8k_2025.jsonl --pool DIR --filter flexible-extract
-
 FILE is JSONL or parquet with problem_id, completion and/or answer, correct; also index (otherwise counted per problem),
 truncated, tokens, logprob, entropy, prompt, gold. Samples of lm-eval, lighteval and verifiers are recognized by their
 columns, and so is the output of `offleash export`; a dataset folder that it wrote also supplies the sampling settings
 and the task, where no flag overrides them. Every line is checked; if one is invalid, nothing is written.
+
+examples:
+    offleash import samples.jsonl --pool DIR                       verdicts as given
+    offleash import samples.jsonl --pool DIR --task gsm8k          verified again by a task
+    offleash import samples_gsm8k_2025.jsonl --pool DIR --filter flexible-extract
 """
 
 import argparse
@@ -17,7 +18,7 @@ from offleash.eval.console import say
 from offleash.eval.convert.formats import Reading
 from offleash.eval.convert.importer import SAMPLING, Imported, import_samples
 from offleash.eval.errors import ConfigError
-from offleash.eval.flags import json_option
+from offleash.eval.flags import command_parser, json_option
 from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
 
@@ -41,9 +42,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="offleash import", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = command_parser("import", __doc__)
     made.add_argument("file", metavar="FILE", help="JSONL, parquet, or a dataset folder")
     made.add_argument("--pool", required=True, metavar="DIR", help="folder to create")
     made.add_argument("--task", help="verify the completions with this task instead of taking verdicts as given")

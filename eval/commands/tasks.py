@@ -1,9 +1,10 @@
 """List the tasks by name, or show some problems of one.
 
-offleash tasks                                       every name with size, verifier, domain, source and notes
-offleash tasks gym                                   the tasks of reasoning-gym
-offleash tasks math500 --path math500.jsonl          three problems of a local file
-offleash tasks humaneval --check                     verify every gold answer and list those that fail
+examples:
+    offleash tasks                                       every name with size, verifier, domain, source and notes
+    offleash tasks gym                                   the tasks of reasoning-gym
+    offleash tasks math500 --path math500.jsonl          three problems of a local file
+    offleash tasks humaneval --check                     verify every gold answer and list those that fail
 """
 
 import argparse
@@ -13,6 +14,7 @@ from typing import Any
 
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import command_parser
 from offleash.eval.problem import Part, Problem, chat_text
 from offleash.eval.tasks import TASKS, load_task
 from offleash.eval.tasks.loading import Benchmark
@@ -49,9 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="offleash tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = command_parser("tasks", __doc__)
     made.add_argument("name", nargs="?", help="name of a task, or a dotted path to your own (my_module:MyTask)")
     made.add_argument("--path", help="local file or folder with the published schema, instead of the hub")
     made.add_argument("--split", help="another split than the default")

@@ -88,13 +88,16 @@ class Pool:
         _make(folder, spec, problems, answers)
         # Read back even if just created: another process may have done so at the same moment, with other settings.
         pool = cls.open(folder)
-        differences = pool.spec.differences(spec)
-        if differences:
+        pool.check_settings(spec)
+        return pool
+
+    def check_settings(self, spec: PoolSpec) -> None:
+        """Raise PoolError naming every setting in which the pool differs from what is requested."""
+        if differences := self.spec.differences(spec):
             raise PoolError(
-                f"{folder} was sampled with other settings (the pool's -> requested): {'; '.join(differences)}. "
+                f"{self.path} was sampled with other settings (the pool's -> requested): {'; '.join(differences)}. "
                 "Choose another folder, or use the pool's settings"
             )
-        return pool
 
     @property
     def problems(self) -> list[Problem]:

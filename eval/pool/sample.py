@@ -12,7 +12,7 @@ from typing import Any
 from offleash.eval.engines import check_engine_args, check_engine_name, load_engine
 from offleash.eval.engines.base import Engine, Prompt, library_versions
 from offleash.eval.engines.model import ModelSource, is_url, resolve_model
-from offleash.eval.engines.prompts import prepare_prompts
+from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.lock import held
@@ -83,6 +83,18 @@ class SamplingJob:
     sampling: Sampling
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedPool:
+    """A task and its problems, prompted, and the settings of the pool that they are to be sampled into."""
+
+    task: Task
+    problems: list[Problem]
+    folder: Path
+    prompts: Prepared
+    sampling: Sampling
+    spec: PoolSpec
+
+
 class Sampler:
     """One model and the engine that runs it, which is loaded when the first pool needs samples.
 
@@ -104,8 +116,8 @@ class Sampler:
         self._tasks.append(load_task(name, **arguments))
         return self._tasks[-1]
 
-    def prepare(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[SamplingJob]:
-        """Check everything, then open or create the pool of each task. All tasks get the same max_new_tokens."""
+    def plan(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[PlannedPool]:
+        """Check everything and write nothing. All tasks get the same max_new_tokens."""
         settings = self.settings
         chosen = [(task, _chosen(task, settings), _folder(path)) for task, path in tasks]
         prepared = [
@@ -114,14 +126,17 @@ class Sampler:
         ]
         sampling = self._sampling(max(prompts.longest for prompts in prepared))
         return [
-            SamplingJob(
-                task,
-                self._open(task, problems, folder, prompts.template, sampling),
-                prompts.prompts,
-                prompts.words,
-                sampling,
+            PlannedPool(
+                task, problems, folder, prompts, sampling, self._spec(task, problems, prompts.template, sampling)
             )
             for (task, problems, folder), prompts in zip(chosen, prepared, strict=True)
+        ]
+
+    def prepare(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[SamplingJob]:
+        """Check everything, then open or create the pool of each task."""
+        return [
+            SamplingJob(one.task, _open(one), one.prompts.prompts, one.prompts.words, one.sampling)
+            for one in self.plan(tasks)
         ]
 
     def run(self, job: SamplingJob, *, progress: bool = True) -> Totals | None:
@@ -160,9 +175,9 @@ class Sampler:
         self._context = longest + length
         return Sampling(**{**fields, "max_new_tokens": length})
 
-    def _open(self, task: Task, problems: list[Problem], folder: Path, template: str, sampling: Sampling) -> Pool:
+    def _spec(self, task: Task, problems: list[Problem], template: str, sampling: Sampling) -> PoolSpec:
         source = self.source
-        spec = PoolSpec(
+        return PoolSpec(
             task=task.name,
             task_version=task.version,
             problems=problems_fingerprint(problems),
@@ -178,7 +193,6 @@ class Sampler:
             dtype=source.dtype,
             versions=library_versions(),
         )
-        return Pool.open_or_create(folder, spec, problems, [task.correct_answers(problem) for problem in problems])
 
     def _load_engine(self) -> Engine:
         settings = self.settings
@@ -194,6 +208,11 @@ class Sampler:
             workers=settings.ray_workers,
             **settings.engine_args,
         )
+
+
+def _open(planned: PlannedPool) -> Pool:
+    answers = [planned.task.correct_answers(problem) for problem in planned.problems]
+    return Pool.open_or_create(planned.folder, planned.spec, planned.problems, answers)
 
 
 def _check_engine_settings(settings: SampleSettings, engine_name: str) -> None:

@@ -1,7 +1,7 @@
 """Start a training run with Accelerate.
 
-Runs `accelerate launch [LAUNCHER OPTIONS] -m offleash.train [TRAINING OPTIONS]` and ends with the status of training. The
-launcher gets the options --config_file, --num_processes, --num_machines, --machine_rank, --main_process_ip,
+Runs `accelerate launch [LAUNCHER OPTIONS] -m offleash.train [TRAINING OPTIONS]` and ends with the status of training.
+The launcher gets the options --config_file, --num_processes, --num_machines, --machine_rank, --main_process_ip,
 --main_process_port, --gpu_ids and --mixed_precision, and everything before a `--` (`accelerate launch --help` lists its
 options); training gets the rest. `offleash train -- --help` lists the training options: the keys of a recipe. Ctrl-C
 saves a checkpoint after the current step; a second one ends at once.
