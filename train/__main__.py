@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -11,15 +10,11 @@ from pathlib import Path
 from offleash.eval.console import say
 from offleash.eval.secrets import hide_in_flags
 
-LAUNCHER_IGNORES = "OFFLEASH_LAUNCHER_IGNORES_SIGINT"
-"""Set by `offleash train`, whose launcher ignores Ctrl-C: the training processes decide when they end."""
 SAID = "OFFLEASH_SAID"
 """Set by `offleash train`: a folder in which processes note what they have printed, so that ranks do not repeat it."""
 
 
 def main() -> int:
-    if os.environ.get(LAUNCHER_IGNORES):  # and this process has inherited it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return _train()
     except KeyboardInterrupt as error:

@@ -31,14 +31,15 @@ _SCRIPT = """\
 # Completion of `offleash` for bash; zsh reads it after bashcompinit. Made by `offleash completion`.
 _offleash() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=
-    case $before in
-%(values)s
-    esac
-    if [ -z "$words" ] && [ "$COMP_CWORD" -eq 1 ]; then
+    if [ "$COMP_CWORD" -eq 1 ]; then
         words=%(commands)s
-    elif [ -z "$words" ] && [[ $word == -* ]]; then
+    elif [[ $word == -* ]]; then
         case ${COMP_WORDS[1]} in
 %(flags)s
+        esac
+    else
+        case $before in
+%(values)s
         esac
     fi
     COMPREPLY=($(compgen -W "$words" -- "$word"))
@@ -60,7 +61,7 @@ def completion_script(flags: Mapping[str, Sequence[str]]) -> str:
     recipes, tasks = shipped_names(), list(TASKS)
     values = {"--task": tasks, "tasks": tasks, "--config|init|recipes|check": recipes, "--model": list(EMBEDDED)}
     return _SCRIPT % {
-        "values": "\n".join(f"        {words}) words={_quoted(found)} ;;" for words, found in values.items()),
+        "values": "\n".join(f"            {words}) words={_quoted(found)} ;;" for words, found in values.items()),
         "commands": _quoted(list(flags)),
         "flags": "\n".join(f"            {name}) words={_quoted(found)} ;;" for name, found in flags.items()),
     }

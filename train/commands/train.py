@@ -14,13 +14,11 @@ examples:
 """
 
 import os
-import signal
 import sys
 from itertools import islice
 from pathlib import Path
 
 from offleash.eval.console import say
-from offleash.train.__main__ import LAUNCHER_IGNORES
 from offleash.train.recipe.catalogue import RECIPES, find_recipe
 
 LAUNCHER = (
@@ -35,10 +33,7 @@ def main(argv: list[str]) -> int:
         return 0 if argv else 2
     command = launch_command(argv)
     sys.stdout.flush()
-    # The launcher would end with a traceback, or kill processes that are saving a checkpoint.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signals = {LAUNCHER_IGNORES: "1", "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGHUP,SIGQUIT"}
-    return os.execve(command[0], command, os.environ | signals)
+    return os.execv(command[0], command)
 
 
 def launch_command(argv: list[str]) -> list[str]:
