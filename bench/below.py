@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from offleash import recipes
 from offleash.eval.engines.model import resolve_model
-from offleash.eval.pool.sample import ModelSettings
+from offleash.eval.pool.settings import ModelSettings
 from offleash.eval.scoring.exact import ExactUnits, exact_units
 from offleash.eval.scoring.teacher_forcing import load_model
 from offleash.eval.stats.importance import Draws, mixture_rates

@@ -13,7 +13,7 @@ import numpy as np
 
 from offleash import recipes
 from offleash.eval.engines.model import resolve_model
-from offleash.eval.pool.sample import ModelSettings
+from offleash.eval.pool.settings import ModelSettings
 from offleash.eval.scoring.exact import exact_units
 from offleash.eval.scoring.teacher_forcing import load_model, score
 from offleash.eval.tasks import load_task

@@ -28,7 +28,8 @@ from trl import GRPOTrainer
 
 from offleash.eval.tasks import load_task
 from offleash.train.grpo import build_trainer, training_dataset
-from offleash.train.recipe.config import RECIPES, Recipe, parse_recipe
+from offleash.train.recipe.catalogue import RECIPES
+from offleash.train.recipe.config import Recipe, parse_recipe
 from offleash.train.rewards import VerifierReward
 
 WARM_UP = 3

@@ -10,7 +10,7 @@ from typing import Any
 from offleash.callbacks import tags
 from offleash.callbacks.counted import Counted
 from offleash.callbacks.metrics import leash_curve, pass_curve, sampled
-from offleash.callbacks.summary import moved_words, spelling_words, three_digits
+from offleash.callbacks.summary import moved_words, path_from, spelling_words
 from offleash.callbacks.trackers import lost_and_gained_table, pass_at_k_figure
 from offleash.eval.comparison.changes import changes
 from offleash.eval.errors import ConfigError, PoolError
@@ -51,13 +51,12 @@ def step_line(step: int, metrics: Metrics, k: int) -> str:
     return (
         f"offleash: step {step}: pass@1 {metrics[tags.pass_at(1).tag]:.3f}, "
         f"pass@{top} {metrics[tags.pass_at(top).tag]:.3f}, "
-        f"SRR {three_digits(metrics[tags.UNIT.srr.tag])}, NSCR {three_digits(metrics[tags.UNIT.nscr.tag])}, "
-        f"reweighting {three_digits(metrics[tags.LEASH.nscr.tag])}, "
         f"{moved_words(metrics)}{spelling_words(metrics)} ({metrics[tags.SECONDS.tag]:.1f} s)"
     )
 
 
 def record_of(
+    folder: Path,
     k: int,
     temperature: float,
     base_pool: Pool | None,
@@ -65,11 +64,11 @@ def record_of(
     base_metrics: Metrics,
     steps: Mapping[int, Metrics],
 ) -> dict[str, Any]:
-    """What `summary.write_record` keeps of a run."""
+    """What `summary.write_record` keeps of the run in `folder`."""
     return {
         "k": k,
         "token_entropy": tags.token_entropy(temperature).tag,
-        "base_pool": str(base_pool.path) if base_pool else None,
+        "base_pool": path_from(folder, base_pool.path) if base_pool else None,
         "probe": base_pool.spec.problems if base_pool else None,
         "base_hits": base.hits.checksum() if base else None,
         "base": base_metrics,

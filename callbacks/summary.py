@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from offleash.callbacks.metrics import verdict_of
 from offleash.eval.files import write_atomic
 from offleash.eval.report.numbers import p_words
 from offleash.eval.stats.passk import powers_of_two
-from offleash.eval.stats.support import detection_limit
+from offleash.eval.stats.support import CELLS, detection_limit
+from offleash.eval.stats.support import metrics as rates_of
 
 HISTORY = "support.json"
 """In the run's folder: the base's metrics and those of every measured step."""
@@ -22,6 +24,11 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     steps = {str(step): _jsonable(metrics) for step, metrics in sorted(record["steps"].items())}
     record = {**record, "base": _jsonable(record["base"]), "steps": steps}
     write_atomic(folder / HISTORY, json.dumps(record, indent=1).encode())
+
+
+def path_from(folder: Path, path: Path) -> str:
+    """How the record of a run names `path`: relative to the run's folder, so that both can be moved together."""
+    return os.path.relpath(path.resolve(), folder.resolve())
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -46,12 +53,12 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
     history = {int(step): metrics for step, metrics in record["steps"].items()}
     base, k = record["base"], record["k"]
     first, last = min(history), max(history)
-    top = powers_of_two(k)[-1]
+    top, units, noise = powers_of_two(k)[-1], unit_words(history[last]), noise_rates(history[last])
     rows = [
         ("pass@1", tags.pass_at(1).tag),
         (f"pass@{top}", tags.pass_at(top).tag),
-        ("SRR  (fraction of base units retained)", tags.UNIT.srr.tag),
-        ("NDR  (fraction of policy units that are new)", tags.UNIT.ndr.tag),
+        (f"SRR  (fraction of base {units} retained)", tags.UNIT.srr.tag),
+        (f"NDR  (fraction of policy {units} that are new)", tags.UNIT.ndr.tag),
         ("SDS  (harmonic mean of SRR and NDR)", tags.UNIT.sds.tag),
         ("NSCR ((gained - lost) / union)", tags.UNIT.nscr.tag),
         ("  KL-optimal reweighting at this pass@1", tags.LEASH.nscr.tag),
@@ -64,21 +71,23 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
             ("exact NSCR(1e-3)", tags.at_floor(tags.EXACT_NSCR, 1e-3).tag),
             ("  KL-optimal reweighting at this pass@1", tags.at_floor(tags.LEASH_NSCR, 1e-3).tag),
         ]
-    lines = ["", f"{'':46}{'base':>7}{f'step {first}':>10}{f'step {last}':>10}"]
+    lines = ["", f"{'':50}{'base':>7}{f'step {first}':>10}{f'step {last}':>10}{'noise':>8}".rstrip()]
     for title, tag in rows:
         cells = [three_digits(metrics.get(tag)) for metrics in (base, history[first], history[last])]
-        lines.append(f"{title:46}{cells[0]:>7}{cells[1]:>10}{cells[2]:>10}")
+        lines.append(f"{title:50}{cells[0]:>7}{cells[1]:>10}{cells[2]:>10}{three_digits(noise.get(tag)):>8}")
     samples, seconds = (history[last][metric.tag] for metric in (tags.SAMPLES, tags.SECONDS_TOTAL))
+    what = "problems" if units == "problems" else "(problem, correct answer) pairs"
     lines += [
-        f"{'seconds spent monitoring':46}{seconds:>27.1f}",
+        f"{'seconds spent monitoring':50}{seconds:>27.1f}",
         "",
-        f"At step {last}: {moved_words(history[last])}{spelling_words(history[last])}.",
+        f"At step {last}: {moved_words(history[last])};",
+        f"{sure_words(history[last])}.{_spellings(history[last])}",
         *leash_words(history[last]),
-        f"A second sample of the base: {_expected(history[last], 'shrunk')} lost, "
-        f"{_expected(history[last], 'expanded')} gained.",
-        f"Support counts (problem, correct answer) pairs hit in k = {k} samples ({samples:.0f} samples per step);",
-        f"a pair that was missed may still have probability {detection_limit(k):.2g} (95 % confidence).",
+        "noise: what a second sample of the base would show, if nothing had changed. p: of how firmly those were held.",
+        f"Support counts {what} hit in k = {k} samples ({samples:.0f} samples per step);",
+        f"one that was missed may still have probability {detection_limit(k):.2g} (95 % confidence).",
         f"Details:  tensorboard --logdir {folder}",
+        f"          offleash compare {folder}",
         "",
     ]
     return "\n".join(lines)
@@ -96,30 +105,58 @@ def leash_words(metrics: Mapping[str, float]) -> list[str]:
     ]
 
 
+def unit_words(metrics: Mapping[str, float]) -> str:
+    """What is counted, in a word: problems where each has one unit, otherwise solutions."""
+    units, problems = (
+        sum(metrics.get(getattr(level, cell).tag, math.nan) for cell in CELLS) for level in (tags.UNIT, tags.PROBLEM)
+    )
+    return "problems" if units == problems else "solutions"
+
+
 def moved_words(metrics: Mapping[str, float]) -> str:
-    """lost 98 (p < .001, 37 beyond chance), gained 12 (p = .310, none beyond chance)."""
+    """solutions lost 98 (noise 21.3, p < .001), gained 12 (noise 20.0, p = .310)."""
     words = []
     for verb, part in (("lost", "shrunk"), ("gained", "expanded")):
-        names = (part, f"p_{part}_strength", f"{part}_sure")
-        count, p, sure = (metrics.get(getattr(tags.UNIT, name).tag, math.nan) for name in names)
-        found = "unknown" if math.isnan(sure) else f"{sure:.0f}" if sure else "none"
-        words.append(f"{verb} {'-' if math.isnan(count) else f'{count:.0f}'} ({p_words(p)}, {found} beyond chance)")
-    return ", ".join(words)
+        names = (part, f"expected_{part}", f"p_{part}_strength")
+        count, noise, p = (metrics.get(getattr(tags.UNIT, name).tag, math.nan) for name in names)
+        words.append(f"{verb} {_number(count, 0)} (noise {_number(noise, 1)}, {p_words(p)})")
+    return f"{unit_words(metrics)} {', '.join(words)}"
+
+
+def sure_words(metrics: Mapping[str, float]) -> str:
+    """beyond chance one by one: 37 lost, none gained."""
+    lost, gained = (metrics.get(metric.tag, math.nan) for metric in (tags.UNIT.shrunk_sure, tags.UNIT.expanded_sure))
+    counts = [("none" if count == 0 else _number(count, 0)) for count in (lost, gained)]
+    return f"beyond chance one by one: {counts[0]} lost, {counts[1]} gained"
 
 
 def spelling_words(metrics: Mapping[str, float]) -> str:
-    """How many spellings were lost, and how many of those answers are still reached; "" if they are not told apart."""
-    level = tags.SPELLING
-    if level.shrunk.tag not in metrics:
+    """, spellings lost 40 (p < .001); "" if they are not told apart. What noise alone would lose is not known."""
+    if tags.SPELLING.shrunk.tag not in metrics:
         return ""
-    lost, kept = metrics[level.shrunk.tag], metrics[level.respelled.tag]
-    still = f", {kept:.0f} of them of answers still reached" if lost else ""
-    return f"; spellings: NSCR {three_digits(metrics[level.nscr.tag])}, lost {lost:.0f}{still}"
+    lost, p = metrics[tags.SPELLING.shrunk.tag], metrics.get(tags.SPELLING.p_shrunk_strength.tag, math.nan)
+    return f", spellings lost {_number(lost, 0)} ({p_words(p)})"
 
 
-def _expected(metrics: Mapping[str, float], part: str) -> str:
-    expected = metrics.get(getattr(tags.UNIT, f"expected_{part}").tag, math.nan)
-    return "unknown" if math.isnan(expected) else f"{expected:.1f}"
+def _spellings(metrics: Mapping[str, float]) -> str:
+    """The same as a sentence, and how many of those answers are still reached."""
+    if not (words := spelling_words(metrics)):
+        return ""
+    return (
+        f" S{words.removeprefix(', s')}, {_number(metrics[tags.SPELLING.respelled.tag], 0)} of answers still reached."
+    )
+
+
+def noise_rates(metrics: Mapping[str, float]) -> dict[str, float]:
+    """SRR, NDR, SDS and NSCR of the counts that a second sample of the base is expected to give."""
+    names = ("preserved", "shrunk", "expected_shrunk", "expected_expanded")
+    kept, lost, noise_lost, noise_gained = (metrics.get(getattr(tags.UNIT, name).tag, math.nan) for name in names)
+    rates = rates_of([kept + lost - noise_lost, noise_lost, noise_gained, 0.0])
+    return {getattr(tags.UNIT, name).tag: float(value) for name, value in rates.items()}
+
+
+def _number(value: float, digits: int) -> str:
+    return "unknown" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def _jsonable(metrics: Mapping[str, float]) -> dict[str, float | None]:

@@ -334,7 +334,7 @@ class SupportCallback(TrainerCallback):
 
     def _record(self) -> dict[str, Any]:
         base = self.base_pool, self.base, self.base_metrics
-        return record_of(self.k, self.trainer.temperature, *base, self.history)
+        return record_of(self.folder, self.k, self.trainer.temperature, *base, self.history)
 
 
 def _there(value: T | None) -> T:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from offleash.eval.errors import PoolError
+from offleash.eval.errors import ConfigError, PoolError
 
 _MINUTE, _DAY = 60.0, 86_400.0
 TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
@@ -88,3 +88,11 @@ def _flush_folder(folder: Path) -> None:
             os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_writable(path: Path) -> None:
+    """Raise ConfigError if no file can be written there. For commands that work long before they write."""
+    if path.is_dir():
+        raise ConfigError(f"cannot write {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")

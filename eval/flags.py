@@ -4,11 +4,30 @@ import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, field, fields
-from typing import Any, TypeVar, get_args
+from typing import Any, NoReturn, TypeVar, get_args
 
 from offleash.eval.errors import ConfigError
 
 T = TypeVar("T")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line: argparse would print the usage first."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (`{self.prog} --help` explains the arguments)")
+
+
+def command_parser(command: str, doc: str | None, **options: Any) -> argparse.ArgumentParser:
+    """The parser of `offleash COMMAND`. Its help is the module's docstring, which ends with "examples:"."""
+    about, _, examples = (doc or "").partition("\nexamples:\n")
+    return _Parser(
+        prog=f"offleash {command}",
+        description=about.strip(),
+        epilog=f"examples:\n{examples.rstrip()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,
+    )
 
 
 def setting(default: T, help: str, **flag: Any) -> T:

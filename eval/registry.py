@@ -9,7 +9,7 @@ import difflib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -136,6 +136,16 @@ def _module(kind: str, name: str, module_name: str) -> ModuleType:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = "" if isinstance(error, SyntaxError) else f" ({Path(last.filename).name}, line {last.lineno})"
         raise ConfigError(f"{kind} {name!r} cannot be imported: {said}{place}") from error
+
+
+def check_known_keys(given: Iterable[str], known: Collection[str], where: str) -> None:
+    """Raise ConfigError naming every key that is not known, with the closest known one."""
+    hints = []
+    for key in sorted(set(given) - set(known)):
+        close = difflib.get_close_matches(key, known, n=1)
+        hints.append(f"{key} (did you mean {close[0]}?)" if close else key)
+    if hints:
+        raise ConfigError(f"unknown key{'s' if len(hints) > 1 else ''} {where}: {', '.join(hints)}")
 
 
 def _check_class(kind: str, name: str, factory: Any, members: Sequence[str]) -> None:

@@ -79,6 +79,17 @@ def test_the_page_of_metrics_has_the_table_of_the_code():
     assert as_markdown(all_metrics()) in (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
+VARIABLE = re.compile(r"""environ(?:\.\w+\(|\[|, )\s*"([A-Z][A-Z0-9_]+)"|^[A-Z_]+ = "(OFFLEASH_[A-Z_]+)"$""", re.M)
+
+
+def test_every_environment_variable_of_the_code_is_in_the_page_of_commands():
+    files = [path for top in ("train", "callbacks", "eval", "recipes") for path in (ROOT / top).rglob("*.py")]
+    found = {name for path in files for match in VARIABLE.findall(path.read_text()) for name in match if name}
+    assert {"OPENAI_API_KEY", "OFFLEASH_SAID", "ACCELERATE_USE_FSDP", "VLLM_LOGGING_LEVEL"} <= found
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert sorted(name for name in found if f"`{name}`" not in page) == []
+
+
 @pytest.fixture
 def workplace(tmp_path):
     """A folder as a user has it: the recipes beside one's own files, a benchmark, and a finished run of the lab."""

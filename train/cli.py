@@ -30,6 +30,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("offleash.eval.commands.export_samples", "write a pool as a Hugging Face dataset, JSONL or parquet"),
     "merge": ("offleash.eval.commands.merge", "merge pools of one model and setting, as several machines drew them"),
     "rejudge": ("offleash.eval.commands.rejudge", "judge the stored completions of a pool again: the verifier changed"),
+    "recipes": ("offleash.train.commands.recipes", "list the recipes that ship with Offleash, or print one"),
+    "init": ("offleash.train.commands.init", "copy one of these recipes into a file of your own"),
+    "completion": ("offleash.train.commands.completion", "print a script that completes commands in your shell"),
 }
 """Name -> (module with `main(argv) -> int`, one line for `offleash --help`)."""
 

@@ -92,7 +92,7 @@ class Journal:
             self._show(base, steps)
 
     def _write(self, base: Base, steps: Mapping[int, Any], versions: Mapping[str, Any]) -> None:
-        record = record_of(self.k, self.temperature, base.pool, base.counted, base.metrics, steps)
+        record = record_of(self.out, self.k, self.temperature, base.pool, base.counted, base.metrics, steps)
         write_record(self.out, {**record, WATCH: versions})
 
     def _show(self, base: Base, steps: Mapping[int, Any], known: Mapping[int, Hits] | None = None) -> None:

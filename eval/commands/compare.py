@@ -1,77 +1,115 @@
 """Show what a policy, or a series of checkpoints, lost and gained against its base.
 
-Two pools, drawn from the same problems with the same template and sampling, as `offleash sample` or a monitored run
-leaves them:
-
-    offleash compare pools/base pools/policy
-    offleash compare pools/base pools/policy --html report.html --json report.json
-
-A series of checkpoints (the paper's Table 4), here every pool of a training run:
-
-    offleash compare base-pools/countdown-3e0a16adf09c7d7c runs/lab/pools --html series.html
-
-Several tasks: folders that hold one pool per task are matched by task, or name the pools of each side:
-
-    offleash compare --base base/math500 base/aime24 --policy rl/math500 rl/aime24
-
-Beside the numbers of "The Invisible Leash", for one of its model pairs (`offleash pairs` lists them):
-
-    offleash compare pools/prorl/base pools/prorl/policy --pair prorl-1.5b-v1
+BASE and POLICY are pools of the same problems, drawn with the same template and sampling, as `offleash sample` or a
+monitored run leaves them, or folders that hold one pool per task, which are matched by task. RUN is the folder of a
+training run: its base and its steps are found by themselves.
 
 It prints support dynamics (P, S, E, O; SRR, NDR, SDS, NSCR) with intervals and the part that sampling noise explains,
 pass@k with the crossing, entropies and failure rates, and the units lost and gained.
+
+examples:
+  A training run, every measured step (the paper's Table 4):
+    offleash compare runs/lab --html series.html
+
+  Two pools; the record for another program:
+    offleash compare pools/base pools/policy --html report.html --json report.json
+    offleash compare pools/base pools/policy --json - | jq .policies[0].overall.samples
+
+  A base and the steps of a run; the pools of several tasks by name:
+    offleash compare base-pools/countdown-3e0a16adf09c7d7c runs/lab/pools
+    offleash compare --base base/math500 base/aime24 --policy rl/math500 rl/aime24
+
+  Beside the numbers of "The Invisible Leash", for one of its model pairs (`offleash pairs` lists them):
+    offleash compare pools/prorl/base pools/prorl/policy --pair prorl-1.5b-v1
+
+  The flags in a file; those on the command line override it:
+    offleash compare --config compare.yaml --k 64
 """
 
 import argparse
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from offleash.eval.comparison.compare import compare
-from offleash.eval.comparison.paper import find_pair
+from offleash.eval.commands.config_file import parse_with_config
+from offleash.eval.comparison.run import is_run, run_pools
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
-from offleash.eval.report.paper import beside_paper
-from offleash.eval.report.tables import Table
-from offleash.eval.report.text import text_report
-from offleash.eval.report.write import FORMATS, check_report_path, write_report
+from offleash.eval.files import check_writable
+from offleash.eval.flags import command_parser
+
+FILES = ("json", "markdown", "latex", "html")
+"""The formats that can be written to a file, or to standard output as `-`."""
 
 
 def main(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
-    pair = find_pair(options.pair) if options.pair else None
-    files: dict[str, Path] = {
-        name: getattr(options, name) for name in FORMATS if getattr(options, name, None) is not None
-    }
-    for name, path in files.items():
-        check_report_path(path, name)
-    start = time.perf_counter()
-
-    def note(text: str) -> None:
-        if not options.quiet:
-            say(f"offleash: {time.perf_counter() - start:5.0f} s  {text}", error=True)
+    options = parse_with_config(_parser(), argv, alternatives=("pools", "base", "policy"))
+    files: dict[str, Path] = {name: path for name in FILES if (path := getattr(options, name)) is not None}
+    printed = [name for name, path in files.items() if str(path) == "-"]
+    _check(options, files, printed)
+    pools, note = _pools(options), _noter(options.quiet)
+    from offleash.eval.comparison.compare import compare
+    from offleash.eval.report.text import text_report
+    from offleash.eval.report.write import FORMATS, write_report
 
     names = ("k", "force", "confidence", "resamples", "seed", "examples")
-    comparison = compare(*_pools(options), **{name: getattr(options, name) for name in names}, note=note)
-    tables: list[Table] = []
-    if pair is not None:
-        comparison, tables = beside_paper(pair, comparison)
+    comparison = compare(*pools, **{name: getattr(options, name) for name in names}, note=note)
+    tables: list[Any] = []
+    if options.pair:
+        from offleash.eval.comparison.paper import find_pair
+        from offleash.eval.report.paper import beside_paper
+
+        comparison, tables = beside_paper(find_pair(options.pair), comparison)
     for warning in comparison.warnings:
         say(f"offleash: WARNING: {warning}", error=True)
     for name, path in files.items():
-        write_report(comparison, path, format=name, extra_tables=tables)
-        note(f"wrote {path}")
-    width = max(80, shutil.get_terminal_size((118, 40)).columns)
-    say(text_report(comparison, tables, width).rstrip("\n"))
+        if name not in printed:
+            write_report(comparison, path, format=name, extra_tables=tables)
+            note(f"wrote {path}")
+    if printed:
+        say(FORMATS[printed[0]](comparison, tables).rstrip("\n"))
+    else:
+        width = max(80, shutil.get_terminal_size((118, 40)).columns)
+        say(text_report(comparison, tables, width).rstrip("\n"))
     return 0
 
 
+def _check(options: argparse.Namespace, files: dict[str, Path], printed: list[str]) -> None:
+    """What can be refused before anything is read."""
+    if len(printed) > 1:
+        raise ConfigError(f"--{' and --'.join(printed)} cannot both be written to standard output (-)")
+    for name, path in files.items():
+        if name not in printed:
+            check_writable(path)
+    if options.pair:
+        from offleash.eval.comparison.paper import find_pair
+
+        find_pair(options.pair)
+
+
+def _noter(quiet: bool) -> Callable[[str], None]:
+    start = time.perf_counter()
+
+    def note(text: str) -> None:
+        if not quiet:
+            say(f"offleash: {time.perf_counter() - start:5.0f} s  {text}", error=True)
+
+    return note
+
+
 def _pools(options: argparse.Namespace) -> tuple[list[Path], list[Any]]:
-    """BASE POLICY ..., or --base and --policy."""
+    """RUN, BASE POLICY ..., or --base and --policy."""
     if not (options.base or options.policy):
+        if len(options.pools) == 1 and is_run(options.pools[0]):
+            base, steps = run_pools(options.pools[0])
+            return [base], [steps]
         if len(options.pools) < 2:
-            raise ConfigError("at least two pools are needed: offleash compare BASE POLICY [MORE ...]")
+            raise ConfigError(
+                "name two pools, offleash compare BASE POLICY [MORE ...], or the folder of a training run, which has a "
+                "support.json: offleash compare RUN"
+            )
         return options.pools[:1], options.pools[1:]
     if options.pools:
         raise ConfigError("give the pools either as BASE POLICY [MORE ...] or with --base and --policy, not both")
@@ -81,17 +119,15 @@ def _pools(options: argparse.Namespace) -> tuple[list[Path], list[Any]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="offleash compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("compare", __doc__)
     add = parser.add_argument
-    add("pools", nargs="*", type=Path, metavar="BASE POLICY", help="folders of pools; more than two are a series")
+    add("pools", nargs="*", type=Path, metavar="POOL", help="RUN, or BASE POLICY; more than two are a series")
     add("--base", nargs="+", type=Path, metavar="POOL", help="the base's pools, one per task")
     add("--policy", nargs="+", type=Path, action="append", metavar="POOL", help="a policy's pools; repeat for a series")
     add("--k", type=int, help="compare at K draws of each problem (default: all that both sides have)")
     add("--force", action="store_true", help="compare although template or sampling differ, with a warning")
     add("--pair", metavar="NAME", help="show the paper's numbers for this model pair next to ours")
-    add("--json", type=Path, metavar="FILE", help="every number with its interval; keys: offleash.eval.report.record")
+    add("--json", type=Path, metavar="FILE", help="every number with its interval, - for standard output")
     add("--markdown", type=Path, metavar="FILE", help="tables and samples for a README or an issue")
     add("--latex", type=Path, metavar="FILE", help="booktabs tables for a paper")
     add("--html", type=Path, metavar="FILE", help="one self-contained page with figures")

@@ -1,17 +1,18 @@
 """Make a pool of samples that another tool drew.
 
-    offleash import samples.jsonl --pool DIR                              verdicts as given
-    offleash import samples.jsonl --pool DIR --task gsm8k                 verified again by a task
-    offleash import val/100.jsonl --pool DIR --correct score --threshold 1
-    offleash import val/*.jsonl --pool DIR --steps all                    DIR/step-000100, ...: one pool per step
-    offleash import logs/2026-11-01_gsm8k.eval --pool DIR
-
 The format is recognized by content: generations of verl, traces of prime-rl and verifiers, evaluation dumps of SkyRL,
 completions of TRL, logs of inspect, samples of lm-eval and lighteval, and JSONL or parquet with problem_id, completion
 and/or answer, correct; also index (otherwise counted per problem), step, truncated, tokens, logprob, entropy, prompt,
 gold. The output of `offleash export` is read as well; a dataset folder that it wrote also supplies the sampling
 settings and the task, where no flag overrides them. Several files of one training step add up. Every line is checked;
 if one is invalid, nothing is written.
+
+examples:
+    offleash import samples.jsonl --pool DIR                              verdicts as given
+    offleash import samples.jsonl --pool DIR --task gsm8k                 verified again by a task
+    offleash import val/100.jsonl --pool DIR --correct score --threshold 1
+    offleash import val/*.jsonl --pool DIR --steps all                    DIR/step-000100, ...: one pool per step
+    offleash import logs/2026-11-01_gsm8k.eval --pool DIR
 """
 
 import argparse
@@ -22,7 +23,7 @@ from offleash.eval.convert.formats import AUTO, OPTIONS
 from offleash.eval.convert.importer import SAMPLING, Imported, import_samples, import_series
 from offleash.eval.convert.readers.record import Reading
 from offleash.eval.errors import ConfigError
-from offleash.eval.flags import json_option
+from offleash.eval.flags import command_parser, json_option
 from offleash.eval.problem import Task
 from offleash.eval.tasks import load_task
 
@@ -55,9 +56,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="offleash import", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = command_parser("import", __doc__)
     made.add_argument("file", nargs="+", metavar="FILE", help="JSONL, parquet, an inspect log, or a dataset folder")
     made.add_argument("--pool", required=True, metavar="DIR", help="folder to create")
     made.add_argument("--format", choices=OPTIONS, default=AUTO, help="what wrote the files (default: by content)")

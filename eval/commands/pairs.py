@@ -1,9 +1,10 @@
 """List the model pairs of "The Invisible Leash", or print the commands that reproduce one.
 
-offleash pairs                   every pair with its models and what the paper found
-offleash pairs prorl-1.5b-v1     what to run: both arms, and the comparison beside the paper's numbers; for its entropy
-                                 study 32 more draws each, all of them made and scored
-offleash pairs prorl-1.5b-v1 --k 256 --tasks math500 minerva      a smaller measurement
+examples:
+    offleash pairs                   every pair with its models and what the paper found
+    offleash pairs prorl-1.5b-v1     what to run: both arms, and the comparison beside the paper's numbers; for its
+                                     entropy study 32 more draws each, all of them made and scored
+    offleash pairs prorl-1.5b-v1 --k 256 --tasks math500 minerva      a smaller measurement
 """
 
 import argparse
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from offleash.eval.comparison.paper import SAMPLES_K, ModelPair, find_pair, pair_names
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import command_parser
 from offleash.eval.tasks import TASKS
 from offleash.eval.tasks.loading import Benchmark
 
@@ -32,9 +34,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="offleash pairs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = command_parser("pairs", __doc__)
     made.add_argument("name", nargs="?", help="a pair, or a YAML file with your own")
     made.add_argument("--pools", default="pools", metavar="DIR", help="folder for the samples (default: %(default)s)")
     made.add_argument("--tasks", nargs="+", metavar="TASK", help="only these of its tasks")

@@ -4,31 +4,48 @@ import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from offleash.eval.commands.config_file import parse_with_config
 from offleash.eval.commands.data_flags import check_data_flags, data_arguments, merged
 from offleash.eval.commands.sample_options import SUCCESSES, parser
 from offleash.eval.console import say
+from offleash.eval.engines import check_engine_name
 from offleash.eval.errors import ConfigError
 from offleash.eval.flags import from_flags, json_option
-from offleash.eval.pool.fill import Totals
-from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.sample import Sampler, SampleSettings, SamplingJob
+from offleash.eval.pool.settings import SampleSettings
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
-from offleash.eval.tasks import load_task
+from offleash.eval.tasks import check_task_name, load_task
+
+if TYPE_CHECKING:
+    from offleash.eval.pool.fill import Totals
+    from offleash.eval.pool.pool import Pool
+    from offleash.eval.pool.preview import Preview
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens", "stop")
 
 
 def main(argv: list[str]) -> int:
-    options = parser().parse_args(argv)
+    options = parse_with_config(parser(), argv)
     _check_flag_combinations(options)
-    settings, named = settings_of(options), _named_tasks(options)
+    settings = settings_of(options)
+    _check_names(options, settings)
+    named = _named_tasks(options)
+    from offleash.eval.pool.sample import Sampler  # pyarrow, and what it loads: only for arguments that can be used
+
     with ExitStack() as stack:
         tasks = list(_tasks(named, options.pool, stack))  # before the model, which may be large
         sampler = stack.enter_context(closing(Sampler(options.model, settings)))
+        if options.dry_run:
+            from offleash.eval.pool.preview import preview
+
+            for planned in sampler.plan(tasks):
+                _show(planned.spec, planned.prompts.words, len(planned.problems), planned.folder)
+                _show_cost(preview(planned), options.tokens_per_second)
+            return 0
         for job in sampler.prepare(tasks):
-            _show(job)
+            _show(job.pool.spec, job.template, len(job.prompts), job.pool.path)
             totals = sampler.run(job)
             if totals is None:
                 say(f"complete: nothing to sample in {job.pool.path}")
@@ -46,6 +63,18 @@ def _check_flag_combinations(options: argparse.Namespace) -> None:
         raise ConfigError(
             f"{len(tasks)} tasks but {len(options.task_args)} --task-args: give one for all, or one for each"
         )
+    if options.tokens_per_second is not None and not (options.dry_run and options.tokens_per_second > 0):
+        raise ConfigError("--tokens-per-second is a number above 0, for --dry-run")
+
+
+def _check_names(options: argparse.Namespace, settings: SampleSettings) -> None:
+    """What can be refused before anything is loaded."""
+    for name in options.task or ():
+        check_task_name(name)
+    for text in options.task_args:
+        json_option(text, "--task-args")
+    if settings.engine is not None:
+        check_engine_name(settings.engine)
 
 
 def settings_of(options: argparse.Namespace) -> SampleSettings:
@@ -93,26 +122,45 @@ def _tasks(named: list[tuple[str, dict[str, Any]]], pool: str, stack: ExitStack)
         yield task, folder
 
 
-def _show(job: SamplingJob) -> None:
+def _show(spec: PoolSpec, template: str, problems: int, folder: Path) -> None:
     """The effective configuration: what pool.json holds, readably."""
-    spec = job.pool.spec
     versions = ", ".join(f"{name} {number}" for name, number in spec.versions.items())
     wins = spec.plan.successes
     plan = f"{spec.k} samples" if wins is None else f"until {wins} successes, at most {spec.k} samples"
     rows = {
         "model": f"{spec.model}{f' @ {spec.revision[:12]}' if spec.revision else ''}, weights {spec.weights[:24]}",
-        "task": f"{spec.task} (version {spec.task_version}), {len(job.prompts)} problems",
-        "template": job.template,
+        "task": f"{spec.task} (version {spec.task_version}), {problems} problems",
+        "template": template,
         "sampling": ", ".join(f"{name} {getattr(spec, name)}" for name in _SAMPLING),
         "plan": f"{plan} per problem, seed {spec.seed}",
         "engine": f"{spec.engine}, {spec.dtype} (of the model's generation_config only the end tokens are used)",
         "versions": versions,
-        "pool": f"{job.pool.path} ({spec.fingerprint()[:12]})",
+        "pool": f"{folder} ({spec.fingerprint()[:12]})",
     }
     say("\n".join(f"{name:10}{value}" for name, value in rows.items()))
 
 
-def _report(pool: Pool, totals: Totals) -> None:
+def _show_cost(found: "Preview", speed: float | None) -> None:
+    expected = found.expected_tokens
+    most = f"{found.max_tokens:,} tokens at most"
+    mean = "" if expected is None else f", {expected:,} at the mean length of the pool's"
+    rows = {
+        "samples": f"{found.samples:,}: {found.existing:,} exist, {found.missing:,} are missing"
+        + (" at most" if found.stops_early else ""),
+        "prompts": "of unknown length: the server tokenizes them"
+        if found.prompt_tokens is None
+        else f"{found.prompt_tokens:,} tokens, the longest {found.longest_prompt:,}",
+        "new": f"{most}{mean}",
+        "time": "give --tokens-per-second N: `offleash sample` prints the speed of a run at its end",
+        "disk": f"{found.bytes / 1e6:,.3g} MB" + (" as the pool's samples so far" if found.is_measured else " at most"),
+    }
+    if speed is not None:
+        hours = [tokens / speed / 3600 for tokens in (found.max_tokens, expected) if tokens is not None]
+        rows["time"] = ", ".join(f"{h:,.3g} h {of}" for h, of in zip(hours, ("at most", "at that mean"), strict=False))
+    say("\n".join(f"{name:10}{value}" for name, value in rows.items()))
+
+
+def _report(pool: "Pool", totals: "Totals") -> None:
     rates = totals.verdicts.rates()
     shares = ", ".join(f"{status.replace('_', ' ')} {rate:.1%}" for status, rate in rates.items() if rate > 0)
     seconds = max(totals.seconds, 1e-9)

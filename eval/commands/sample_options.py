@@ -3,15 +3,18 @@
 import argparse
 
 from offleash.eval.commands.data_flags import add_data_flags
-from offleash.eval.flags import add_flags
-from offleash.eval.pool.sample import SampleSettings
+from offleash.eval.flags import add_flags, command_parser
+from offleash.eval.pool.settings import SampleSettings
 
 SUCCESSES = 5
 
 DESCRIPTION = """Sample k completions of every problem of a task from a model, verify them, and store them as a pool:
 a folder that `offleash compare` reads. The same command resumes an incomplete pool and samples exactly
 what is missing; with a larger --k or more problems the pool grows. If only the verifier changed, what is
-stored is judged again. A pool that was sampled with other settings is refused, naming the setting."""
+stored is judged again. A pool that was sampled with other settings is refused, naming the setting.
+
+Both pools of a comparison need the same template, stop texts and sampling: `offleash compare` checks.
+Ctrl-C, a crash or kill -9 lose at most the last --save-every seconds. From Python: offleash.eval.sample_pool."""
 
 EXAMPLES = """examples:
   The embedded model, nothing to download (a minute on two cores):
@@ -50,23 +53,22 @@ EXAMPLES = """examples:
     offleash sample --model lab --data bench.jsonl --question problem --gold answer --verifier math \\
         --pool pools/bench --k 64
 
-  Several tasks, one pool each in a subfolder:
-    offleash sample --model lab --task countdown my_module:MyTask --pool pools/base --k 64
+  What it would take, at the speed that an earlier run printed; nothing is loaded or written:
+    offleash sample ... --k 1024 --dry-run --tokens-per-second 8000
 
-Both pools of a comparison need the same template, stop texts and sampling: `offleash compare` checks.
-Ctrl-C, a crash or kill -9 lose at most the last --save-every seconds. From Python: offleash.eval.sample_pool."""
+  The flags in a file; those on the command line override it:
+    offleash sample --config sample.yaml --pool pools/other --seed 1
+
+  Several tasks, one pool each in a subfolder:
+    offleash sample --model lab --task countdown my_module:MyTask --pool pools/base --k 64"""
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="offleash sample",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = command_parser("sample", f"{DESCRIPTION}\n{EXAMPLES}")
     _what(made.add_argument_group("what to sample"))
     _own(made.add_argument_group("a benchmark of your own (short for the task `data` and its arguments)"))
     add_how(made)
+    _instead(made.add_argument_group("instead of sampling"))
     return made
 
 
@@ -130,3 +132,12 @@ def _how(group: "argparse._ArgumentGroup") -> None:
 def _with(group: "argparse._ArgumentGroup") -> None:
     add_flags(group, SampleSettings, "engine", "engine_args", "ray", "ray_workers", "dtype", "revision", "tokenizer")
     add_flags(group, SampleSettings, "served_model", "save_every", "max_verifier_failures")
+
+
+def _instead(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--dry-run", action="store_true", help="show what exists, what is missing and its cost; load and write nothing"
+    )
+    group.add_argument(
+        "--tokens-per-second", type=float, metavar="N", help="with --dry-run: also show the hours at this speed"
+    )

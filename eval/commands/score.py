@@ -4,29 +4,29 @@ import argparse
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from offleash.eval.commands.config_file import parse_with_config
 from offleash.eval.commands.score_options import parser
 from offleash.eval.console import say
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_atomic
+from offleash.eval.files import check_writable, write_atomic
 from offleash.eval.flags import from_flags, json_option
-from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Problem
-from offleash.eval.report.numbers import estimate, number
-from offleash.eval.report.scores import json_report, markdown_report, notes, text_report
-from offleash.eval.scoring.pool_scores import PoolScores, ScoringJob
 from offleash.eval.scoring.settings import ScoreSettings, resolve_scorer
-from offleash.eval.scoring.traces import score_trace_files
-from offleash.eval.tasks import load_task
+from offleash.eval.tasks import check_task_name, load_task
+
+if TYPE_CHECKING:
+    from offleash.eval.scoring.pool_scores import PoolScores, ScoringJob
 
 
 def main(argv: list[str]) -> int:
-    options = parser().parse_args(argv)
+    options = parse_with_config(parser(), argv)
     _check_flag_combinations(options)
     for path in (options.json, options.markdown):
-        _check_writable(path)
+        if path is not None:
+            check_writable(path)
     settings = from_flags(ScoreSettings, options)
     sources = [resolve_scorer(model, settings) for model in options.model]
     if options.traces:
@@ -47,18 +47,17 @@ def _check_flag_combinations(options: argparse.Namespace) -> None:
         raise ConfigError(f"{', '.join(given)}: only for {'pools' if options.traces else '--traces'}")
     if options.name is not None and len(options.model) > 1:
         raise ConfigError(f"--name names the scores of one model, but {len(options.model)} are given")
+    if options.task is not None:
+        check_task_name(options.task)
     files = [path.name for path in options.traces or ()]
     if len(set(files)) < len(files):
         raise ConfigError("two of the --traces have the same file name: the table could not tell them apart")
 
 
-def _check_writable(path: Path | None) -> None:
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        why = "it is a folder" if path.is_dir() else f"folder {path.parent} does not exist"
-        raise ConfigError(f"cannot write {path}: {why}")
-
-
 def _score_pools(paths: list[Path], sources: list[ModelSource], settings: ScoreSettings) -> None:
+    from offleash.eval.pool.pool import Pool
+    from offleash.eval.scoring.pool_scores import ScoringJob
+
     pools = [Pool.open(path) for path in paths]
     # All checks come before any weights are loaded.
     jobs = [(source, [ScoringJob.prepare(pool, source, settings) for pool in pools]) for source in sources]
@@ -84,7 +83,7 @@ def _load(source: ModelSource) -> Any:
     return load_model(source)
 
 
-def _show(job: ScoringJob) -> None:
+def _show(job: "ScoringJob") -> None:
     pool, spec = job.pool, job.folder.spec
     own = "the model that sampled them" if spec.weights == pool.spec.weights else f"sampled by {pool.spec.model}"
     end = f"{spec.end_token!r} unless truncated" if spec.end_token else "none"
@@ -98,7 +97,9 @@ def _show(job: ScoringJob) -> None:
     say("\n".join(f"{name:10}{value}" for name, value in rows.items()))
 
 
-def _report(scores: PoolScores) -> None:
+def _report(scores: "PoolScores") -> None:
+    from offleash.eval.report.numbers import estimate, number
+
     found = scores.summary
     say(
         f"perplexity {estimate(found.perplexity, number)}, token entropy {estimate(found.token_entropy, number)} nats, "
@@ -109,6 +110,9 @@ def _report(scores: PoolScores) -> None:
 
 
 def _score_traces(options: argparse.Namespace, sources: list[ModelSource], settings: ScoreSettings) -> None:
+    from offleash.eval.report.scores import json_report, markdown_report, notes, text_report
+    from offleash.eval.scoring.traces import score_trace_files
+
     results = score_trace_files(options.traces, sources, settings, _task_problems(options))
     for note in notes(results):
         say(f"offleash: WARNING: {note}", error=True)

@@ -3,13 +3,24 @@
 import argparse
 from pathlib import Path
 
-from offleash.eval.flags import add_flags
+from offleash.eval.flags import add_flags, command_parser
 from offleash.eval.scoring.settings import ScoreSettings
 
 DESCRIPTION = """Log-probability, perplexity and token entropy of given texts under a model, by teacher forcing: of the
 completions in a pool, or of reference traces in a file. Scores of a pool are stored inside it, in
 POOL/scores/NAME; its samples are not modified. The same command resumes incomplete scores. Scores that
-were made with other settings (such as other weights under the same name) are an error that names them."""
+were made with other settings (such as other weights under the same name) are an error that names them.
+
+What is scored: the prompt is formatted by the template as in offleash sample; the completion's text is
+tokenized by itself and appended, followed by one end token unless the completion was truncated. A text can
+be tokenized in several ways; the command reports how many completions were sampled with a different number
+of tokens. A pool sampled with stop strings gets no end token: which of the two ended a completion is not
+stored.
+
+Perplexity is exp of the mean -log p per token: over a completion's tokens, over a problem's completions,
+over problems, as in offleash compare. Log-probability and token entropy are at --temperature, by default
+the model's own distribution, whatever temperature the pool was sampled at. Token entropy is over the full
+vocabulary."""
 
 EXAMPLES = """examples:
   Two pools, each under both models; compare then shows the token entropies, the four perplexities and the
@@ -26,28 +37,15 @@ EXAMPLES = """examples:
 
   JSONL or parquet with these columns:
     {"prompt": "2+2?", "completion": "4"}              prompt: text or chat messages
-    {"problem_id": "math500/17", "completion": "..."}  with --task; "truncated": true if it was cut off
-
-What is scored: the prompt is formatted by the template as in offleash sample; the completion's text is
-tokenized by itself and appended, followed by one end token unless the completion was truncated. A text can
-be tokenized in several ways; the command reports how many completions were sampled with a different number
-of tokens. A pool sampled with stop strings gets no end token: which of the two ended a completion is not
-stored.
-
-Perplexity is exp of the mean -log p per token: over a completion's tokens, over a problem's completions,
-over problems, as in offleash compare. Log-probability and token entropy are at --temperature, by default
-the model's own distribution, whatever temperature the pool was sampled at. Token entropy is over the full
-vocabulary."""
+    {"problem_id": "math500/17", "completion": "..."}  with --task; "truncated": true if it was cut off"""
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="offleash score",
+    made = command_parser(
+        "score",
+        f"{DESCRIPTION}\n{EXAMPLES}",
         usage="offleash score POOL [POOL ...] --model MODEL [MODEL ...] [options]\n"
         "       offleash score --traces FILE [FILE ...] --model MODEL [MODEL ...] [options]",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("pools", nargs="*", type=Path, metavar="POOL", help="folders of the pools to score")
     _both(made.add_argument_group("model and settings"))

@@ -1,9 +1,5 @@
 """Interpolate the weights of a policy and its base, without training: (1 - alpha) x policy + alpha x base.
 
-    offleash soup lab runs/lab/final --alpha 0.25 0.5 0.75 --out runs/soup
-    offleash soup lab runs/lab/final --alpha 0 0.25 0.5 0.75 1 --layers late --out runs/soup \\
-        --task countdown --task-args '{"split": "validation", "n": 64, "strict": true}'
-
 alpha = 0 is the policy, alpha = 1 the base. OUT/all-0.25 (with --layers late OUT/late-0.25) is a model folder like any
 other, with the policy's tokenizer. Both models have to fit in memory, and another copy of the policy. LoRA adapters are
 merged.
@@ -12,6 +8,11 @@ With a task whose correct answers can be listed with all their texts (countdown 
 true probability of each gives the curve of pass@1 against NSCR at every floor eps, with no sampling noise; in brackets,
 that of the KL-optimal reweighting of the base at the same pass@1. It is printed, and stored in OUT/all.json
 (late.json). With --no-save only the curve is made.
+
+examples:
+    offleash soup lab runs/lab/final --alpha 0.25 0.5 0.75 --out runs/soup
+    offleash soup lab runs/lab/final --alpha 0 0.25 0.5 0.75 1 --layers late --out runs/soup \\
+        --task countdown --task-args '{"split": "validation", "n": 64, "strict": true}'
 """
 
 import argparse
@@ -24,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
-from offleash.eval.flags import json_option
+from offleash.eval.flags import command_parser, json_option
 from offleash.eval.report.numbers import share
+from offleash.eval.tasks import check_task_name
 
 if TYPE_CHECKING:
     from offleash.eval.scoring.soup import Point
@@ -41,6 +43,7 @@ def main(argv: list[str]) -> int:
     for alpha in folders:
         check_alpha(alpha)
     task = _task(options)
+    say(f"offleash: loading {options.base} and {options.policy}", error=True)
     pair = load_pair(options.base, options.policy)
     options.out.mkdir(parents=True, exist_ok=True)
 
@@ -97,6 +100,8 @@ def _task(options: argparse.Namespace) -> Any:
 
 
 def _check(options: argparse.Namespace, folders: Iterable[Path]) -> None:
+    if options.task is not None:
+        check_task_name(options.task)
     if options.no_save and options.task is None:
         raise ConfigError("--no-save without --task would do nothing: leave one out")
     if not options.no_save and (present := [folder for folder in folders if folder.exists()]):
@@ -104,11 +109,10 @@ def _check(options: argparse.Namespace, folders: Iterable[Path]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="offleash soup",
+    parser = command_parser(
+        "soup",
+        __doc__,
         usage="offleash soup BASE POLICY --alpha A [A ...] [--layers all|late] --out OUT [--task TASK]",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("base", metavar="BASE", help="hub id, folder, adapter's folder, or lab")

@@ -1,12 +1,13 @@
 """List the tasks by name, or show some problems of one.
 
-offleash tasks                                       every name with size, verifier, domain, source and notes
-offleash tasks gym                                   the tasks of reasoning-gym
-offleash tasks math500 --path math500.jsonl          three problems of a local file
-offleash tasks humaneval --check                     verify every gold answer and list those that fail
-offleash tasks my_module:MyTask --check              call every method of your own task, then the same
-offleash tasks data --path bench.jsonl --question problem --gold answer --verifier math
-                                                     a benchmark of your own
+examples:
+    offleash tasks                                       every name with size, verifier, domain, source and notes
+    offleash tasks gym                                   the tasks of reasoning-gym
+    offleash tasks math500 --path math500.jsonl          three problems of a local file
+    offleash tasks humaneval --check                     verify every gold answer and list those that fail
+    offleash tasks my_module:MyTask --check              call every method of your own task, then the same
+    offleash tasks data --path bench.jsonl --question problem --gold answer --verifier math
+                                                         a benchmark of your own
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Any
 from offleash.eval.commands.data_flags import add_data_flags, data_arguments, merged
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
-from offleash.eval.flags import json_option
+from offleash.eval.flags import command_parser, json_option
 from offleash.eval.problem import Part, Problem, chat_text
 from offleash.eval.tasks import TASKS, checks_golds, load_task
 from offleash.eval.tasks.loading import Benchmark
@@ -55,9 +56,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="offleash tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = command_parser("tasks", __doc__)
     words = "name of a task, or a dotted path to your own (my_module:MyTask)"
     made.add_argument("task", nargs="?", metavar="name", help=words)
     made.add_argument("--path", help="local file or folder with the published schema, instead of the hub")

@@ -1,15 +1,16 @@
 """Where in a text a policy lost the answers of its base, and whether it can still complete them.
 
-    offleash where runs/lab/exact/step-000000.npz runs/lab/exact/step-000200.npz
-    offleash where lab runs/lab/final --task countdown --task-args '{"split": "probe", "n": 64, "strict": true}' \\
-        --max-new-tokens 20 --figure where.png
-
 Of every correct answer whose base probability is --eps or more, the change of its log-probability is split by position:
 first token, branching points (where texts of different correct answers part), other tokens. "Still executable" forces
 a lost answer's text up to its branching point and gives the probability to complete it. All of it is exact: the texts
 of all correct answers are enumerated, nothing is sampled.
 
 BASE and POLICY are files that a run with monitor_exact wrote, or models; models need --task.
+
+examples:
+    offleash where runs/lab/exact/step-000000.npz runs/lab/exact/step-000200.npz
+    offleash where lab runs/lab/final --task countdown --task-args '{"split": "probe", "n": 64, "strict": true}' \\
+        --max-new-tokens 20 --figure where.png
 """
 
 import argparse
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_atomic
-from offleash.eval.flags import json_option
+from offleash.eval.files import check_writable, write_atomic
+from offleash.eval.flags import command_parser, json_option
+from offleash.eval.tasks import check_task_name
 
 if TYPE_CHECKING:
     from offleash.eval.scoring.exact import ExactUnits
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     for path in (options.json, options.markdown, options.figure):
-        if path is not None and not path.parent.is_dir():
-            raise ConfigError(f"cannot write {path}: folder {path.parent} does not exist")
+        if path is not None:
+            check_writable(path)
     if options.figure is not None and options.figure.suffix not in (".png", ".svg"):
         raise ConfigError(f"--figure must end in .png or .svg, got {options.figure}")
     task = _task(options)
@@ -55,6 +57,7 @@ def _task(options: argparse.Namespace) -> Any:
         return None
     if options.task is None:
         raise ConfigError("name the --task whose answers are enumerated: only .npz files of a run come without one")
+    check_task_name(options.task)
     from offleash.eval.scoring.exact import check_enumerable
     from offleash.eval.tasks import load_task
 
@@ -72,6 +75,7 @@ def _units(side: str, task: Any, options: argparse.Namespace) -> "ExactUnits":
 
     if _is_file(side):
         return ExactUnits.load(Path(side))
+    say(f"offleash: computing the probabilities of all correct answers under {side}", error=True)
     source = resolve_model(side)
     return exact_units(
         load_model(source),
@@ -84,11 +88,8 @@ def _units(side: str, task: Any, options: argparse.Namespace) -> "ExactUnits":
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="offleash where",
-        usage="offleash where BASE POLICY [--task TASK] [--eps EPS] [--figure FILE]",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "where", __doc__, usage="offleash where BASE POLICY [--task TASK] [--eps EPS] [--figure FILE]"
     )
     add = parser.add_argument
     add("base", metavar="BASE", help="exact/step-000000.npz of a run; or hub id, folder, adapter's folder, or lab")

@@ -7,7 +7,7 @@ from typing import Any
 from offleash.eval.engines.base import Engine
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.errors import ConfigError
-from offleash.eval.registry import build, check_arguments, find
+from offleash.eval.registry import build, check_arguments, check_name, find
 
 ENGINES: dict[str, str] = {
     "transformers": "offleash.eval.engines.transformers_engine:TransformersEngine",
@@ -34,6 +34,11 @@ def check_engine_args(name: str, source: ModelSource, /, **options: Any) -> None
         raise ConfigError(f"{source.adapter} is a PEFT adapter: pip install 'offleash[peft]'")
     if name == "vllm" and find_spec("vllm") is None:
         raise ConfigError("the engine vllm is not installed: pip install 'offleash[vllm]'")
+
+
+def check_engine_name(name: str) -> None:
+    """Raise ConfigError for a name that stands for no engine. Imports nothing."""
+    check_name("engine", name, ENGINES)
 
 
 def find_engine(name: str) -> Callable[..., Any]:

@@ -3,37 +3,33 @@
 Everything that can be refused is refused before any weights are loaded and before a pool is made.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from offleash.eval.console import say
-from offleash.eval.engines import check_engine_args, find_engine, load_engine
+from offleash.eval.engines import check_engine_args, check_engine_name, load_engine
 from offleash.eval.engines.base import Engine, Prompt, library_versions
 from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
-from offleash.eval.flags import json_setting, setting
 from offleash.eval.lock import held
 from offleash.eval.pool.fill import Fill, Totals
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.manifest import NAME, check_folder
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rejudge import rejudge_pool
-from offleash.eval.pool.spec import MAX_K, PoolSpec
+from offleash.eval.pool.settings import MAX_NEW_TOKENS, SampleSettings, shard_of
+from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem, Task
-from offleash.eval.sampling import Plan, Sampling, is_int
+from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.tasks import load_task
 from offleash.eval.tasks.identity import add_code_version
 from offleash.eval.verify.dry_call import check_parts, check_task
 from offleash.eval.verify.health import Failures
-
-MAX_NEW_TOKENS = 4096
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 def sample_pool(
@@ -81,92 +77,6 @@ def sample_pool(
     return job.pool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSettings:
-    """How a model is loaded, prompted and its results saved: what sampling and scoring have in common."""
-
-    template: str = setting(
-        "auto", "auto: chat messages go through the tokenizer's chat template if it has one; plain: never; or a file"
-    )
-    template_args: Mapping[str, Any] = json_setting('arguments of the template: {"enable_thinking": false}')
-    dtype: str = setting("auto", "auto: what the model's config says", choices=DTYPES)
-    revision: str | None = setting(None, "branch, tag or commit of a hub model")
-    tokenizer: str | None = setting(None, "hub id or folder, if not the model's own")
-    save_every: float = setting(10.0, "seconds between writes", metavar="SECONDS")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleSettings(ModelSettings):
-    """How pools are sampled: everything but the model, the tasks and the folders. Checked when made."""
-
-    k: int
-    """Samples per problem; with `successes`, the maximum."""
-    sampling: Sampling | Mapping[str, Any] | None = None
-    """Or the fields of one. Without max_new_tokens: 4096, or what the model's context leaves for the longest prompt."""
-    successes: int | None = None
-    """Stop sampling a problem at this many correct completions."""
-    seed: int = setting(0, "seed of the pool")
-    limit: int | None = setting(None, "only the first N problems", metavar="N")
-    ids: Sequence[str] = setting((), "only these problems; @FILE reads one id per line", nargs="+", metavar="ID")
-    shard: str | None = setting(
-        None, "only every N-th problem, from the I-th on: one of N machines; offleash merge joins them", metavar="I/N"
-    )
-    end_tokens: Sequence[str] = setting(
-        (),
-        "further tokens that end a completion, beside those of the tokenizer and generation_config",
-        flag="--end-token",
-        nargs="+",
-        metavar="TOKEN",
-    )
-    engine: str | None = setting(
-        None, "transformers (default), vllm, openai (default for a URL), or my_module:MyEngine"
-    )
-    engine_args: Mapping[str, Any] = json_setting(
-        'transformers: {"batch_size": 64}; vllm: anything LLM() takes, {"tensor_parallel_size": 2}; '
-        'openai: {"concurrency": 64, "timeout": 1800, "retries": 6, "extensions": true}'
-    )
-    ray: str | None = setting(
-        None,
-        "run engines in the workers of a Ray cluster: HOST:PORT, auto, or nothing for RAY_ADDRESS or this machine",
-        nargs="?",
-        const="",
-        metavar="ADDRESS",
-    )
-    ray_workers: int | None = setting(
-        None, "number of engines; default one per GPU, or per machine without GPUs", metavar="N"
-    )
-    served_model: str | None = setting(None, "name of the model, for a server that has several", metavar="NAME")
-    max_verifier_failures: float = setting(
-        0.01, "share of verdicts that may time out or fail before sampling stops", metavar="SHARE"
-    )
-
-    def __post_init__(self) -> None:
-        wanted = {
-            "k": (is_int(self.k) and 1 <= self.k <= MAX_K, f"an integer, at least 1 and at most {MAX_K:,}"),
-            "seed": (is_int(self.seed), "an integer"),
-            "limit": (self.limit is None or (is_int(self.limit) and self.limit >= 1), "an integer, at least 1"),
-            "dtype": (self.dtype in DTYPES, f"one of {', '.join(DTYPES)}"),
-            "save_every": (self.save_every >= 0, "0 seconds or more"),
-            "max_verifier_failures": (0 <= self.max_verifier_failures <= 1, "between 0 and 1"),
-        }
-        for name, (good, what) in wanted.items():
-            if not good:
-                raise ConfigError(f"{name} must be {what}; got {getattr(self, name)!r}")
-        if self.ray is None and self.ray_workers is not None:
-            raise ConfigError("ray_workers is for ray: give the address of a cluster, or leave both out")
-        Plan(successes=self.successes)
-        _shard(self.shard)
-        Sampling(**{"max_new_tokens": MAX_NEW_TOKENS, **self.sampling_fields()})
-
-    def sampling_fields(self) -> dict[str, Any]:
-        """Those of a `Sampling`; without max_new_tokens it is left to the model's context."""
-        given = asdict(self.sampling) if isinstance(self.sampling, Sampling) else dict(self.sampling or {})
-        known = [field.name for field in fields(Sampling)]
-        if unknown := sorted(set(given) - set(known)):
-            raise ConfigError(f"sampling has no field {', '.join(unknown)}; its fields are {', '.join(known)}")
-        return given
-
-
 @dataclass(frozen=True, slots=True)
 class SamplingJob:
     """A task to be sampled into a pool, which exists and has these very settings."""
@@ -179,6 +89,18 @@ class SamplingJob:
     sampling: Sampling
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedPool:
+    """A task and its problems, prompted, and the settings of the pool that they are to be sampled into."""
+
+    task: Task
+    problems: list[Problem]
+    folder: Path
+    prompts: Prepared
+    sampling: Sampling
+    spec: PoolSpec
+
+
 class Sampler:
     """One model and the engine that runs it, which is loaded when the first pool needs samples.
 
@@ -188,7 +110,7 @@ class Sampler:
     def __init__(self, model: str, settings: SampleSettings) -> None:
         self.settings = settings
         self.engine_name = settings.engine or ("openai" if is_url(model) else "transformers")
-        find_engine(self.engine_name)  # an unknown name should fail before anything slow
+        check_engine_name(self.engine_name)  # before anything slow
         _check_engine_settings(settings, self.engine_name)
         self.source = _resolve(model, settings, self.engine_name)
         check_engine_args(self.engine_name, self.source, **settings.engine_args)
@@ -200,8 +122,8 @@ class Sampler:
         self._tasks.append(load_task(name, **arguments))
         return self._tasks[-1]
 
-    def prepare(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[SamplingJob]:
-        """Check everything, then open or create the pool of each task. All tasks get the same max_new_tokens."""
+    def plan(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[PlannedPool]:
+        """Check everything and write nothing. All tasks get the same max_new_tokens."""
         settings = self.settings
         chosen = [(task, _chosen(task, settings), _folder(path)) for task, path in tasks]
         for task, problems, folder in chosen:
@@ -215,14 +137,17 @@ class Sampler:
         longest = [self._longest(task, prompts) for (task, _, _), prompts in zip(chosen, prepared, strict=True)]
         sampling = self._sampling(max(longest))
         return [
-            SamplingJob(
-                task,
-                self._open(task, problems, folder, prompts.template, sampling),
-                prompts.prompts,
-                prompts.words,
-                sampling,
+            PlannedPool(
+                task, problems, folder, prompts, sampling, self._spec(task, problems, prompts.template, sampling)
             )
             for (task, problems, folder), prompts in zip(chosen, prepared, strict=True)
+        ]
+
+    def prepare(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[SamplingJob]:
+        """Check everything, then open or create the pool of each task."""
+        return [
+            SamplingJob(one.task, self._open(one), one.prompts.prompts, one.prompts.words, one.sampling)
+            for one in self.plan(tasks)
         ]
 
     def run(self, job: SamplingJob, *, progress: bool = True) -> Totals | None:
@@ -270,9 +195,9 @@ class Sampler:
         self._context = longest + length
         return Sampling(**{**fields, "max_new_tokens": length})
 
-    def _open(self, task: Task, problems: list[Problem], folder: Path, template: str, sampling: Sampling) -> Pool:
+    def _spec(self, task: Task, problems: list[Problem], template: str, sampling: Sampling) -> PoolSpec:
         source = self.source
-        spec = PoolSpec(
+        return PoolSpec(
             task=task.name,
             task_version=task.version,
             problems=problems_fingerprint(problems),
@@ -288,10 +213,14 @@ class Sampler:
             dtype=source.dtype,
             versions=library_versions(),
         )
+
+    def _open(self, planned: PlannedPool) -> Pool:
+        folder, task, spec = planned.folder, planned.task, planned.spec
         if (folder / NAME).exists() and Pool.open(folder).spec.is_judged_otherwise(spec):
             done = rejudge_pool(folder, task, max_verifier_failures=self.settings.max_verifier_failures)
             say(f"offleash: {folder}: the verifier changed; {done}")
-        return Pool.open_or_create(folder, spec, problems, [task.correct_answers(problem) for problem in problems])
+        answers = [task.correct_answers(problem) for problem in planned.problems]
+        return Pool.open_or_create(folder, spec, planned.problems, answers)
 
     def _load_engine(self) -> Engine:
         settings = self.settings
@@ -356,15 +285,8 @@ def _chosen(task: Task, settings: SampleSettings) -> list[Problem]:
         if unknown := wanted - {problem.id for problem in problems}:
             raise ConfigError(f"the task has no problem {sorted(unknown)[0]!r}; its ids look like {problems[0].id!r}")
         problems = [problem for problem in problems if problem.id in wanted]
-    number, shards = _shard(settings.shard)
+    number, shards = shard_of(settings.shard)
     chosen = list(problems[: settings.limit])[number - 1 :: shards]
     if not chosen:
         raise ConfigError(f"shard {settings.shard} is empty: there are {len(problems[: settings.limit])} problems")
     return chosen
-
-
-def _shard(text: str | None) -> tuple[int, int]:
-    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text or "1/1")
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise ConfigError(f"shard must be I/N with I from 1 to N, such as 2/4; got {text!r}")
-    return int(found[1]), int(found[2])

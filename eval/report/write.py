@@ -5,7 +5,7 @@ from pathlib import Path
 
 from offleash.eval.comparison.result import Comparison
 from offleash.eval.errors import ConfigError
-from offleash.eval.files import write_atomic
+from offleash.eval.files import check_writable, write_atomic
 from offleash.eval.report.markup import latex_report, markdown_report
 from offleash.eval.report.page import html_report
 from offleash.eval.report.record import json_report
@@ -63,8 +63,5 @@ def check_report_path(path: Path, format: str | None = None) -> str:
         raise ConfigError(f"cannot infer the format of {path}: use the suffix {', '.join(SUFFIXES)}, or pass `format`")
     if name not in FORMATS:
         raise ConfigError(f"unknown report format {name!r}; available: {', '.join(FORMATS)}")
-    if path.is_dir():
-        raise ConfigError(f"cannot write {path}: it is a folder")
-    if not path.parent.is_dir():
-        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
+    check_writable(path)
     return name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.errors import ConfigError
 from offleash.eval.flags import setting
-from offleash.eval.pool.sample import ModelSettings
+from offleash.eval.pool.settings import ModelSettings
 
 _NAME = re.compile(r"\w[\w.@+-]*")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Task
-from offleash.eval.registry import build, find
+from offleash.eval.registry import build, check_name, find
 from offleash.eval.tasks.benchmarks import BENCHMARKS
 from offleash.eval.tasks.identity import add_code_version
 from offleash.eval.tasks.loading import Benchmark
@@ -55,6 +55,12 @@ def load_task(name: str, /, **kwargs: Any) -> Task:
 def checks_golds(name: str) -> bool:
     """Whether loading this task verifies its golds, as far as that is quick; `golds="unchecked"` turns it off."""
     return name == "data" or isinstance(TASKS.get(name), Benchmark)
+
+
+def check_task_name(name: str) -> None:
+    """Raise ConfigError for a name that stands for no task. Imports nothing."""
+    if not name.startswith("gym/"):
+        check_name("task", name, TASKS)
 
 
 def _find(name: str) -> Callable[..., Any]:

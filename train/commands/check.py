@@ -1,36 +1,47 @@
-"""offleash check: check a recipe before running it: data, model, explorers, memory, hours, cost.
-
-    offleash check recipes/lab.yaml --gpu cpu
-    offleash check recipes/models/qwen2.5-0.5b-gsm8k.yaml --gpu 4090 --price 0.5
-    offleash check recipes/models/dapo-7b.yaml --gpu H100 --accelerate recipes/accelerate/node_zero3.yaml
+"""Check a recipe before running it: data, model, explorers, memory, hours, cost.
 
 Every key of the recipe is also a flag here, as in training (`--max_completion_length 4096`). Nothing is trained and no
 weights are loaded: the model's config and tokenizer are enough, and the tasks with their gold answers. Classes and
 functions of your own that the recipe names are imported, which runs their code: a warning names each before that. If
 the hub is not reachable, give folders: --model_name_or_path FOLDER (config.json and the tokenizer), and path=FILE in
 train_args and probe_args. Exits with status 1 if something would fail or does not fit.
+
+examples:
+    offleash check lab --gpu cpu
+    offleash check models/qwen2.5-0.5b-gsm8k --gpu 4090 --price 0.5
+    offleash check models/dapo-7b --gpu H100 --accelerate recipes/accelerate/node_zero3.yaml
+    offleash check mine.yaml --max_completion_length 4096
 """
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import command_parser
 from offleash.eval.registry import announced_imports
-from offleash.train.forecast.cost import TRAFFIC, Lengths
-from offleash.train.forecast.forecast import Forecast
 from offleash.train.forecast.hardware import EFFICIENCY, GIB, GPUS, Machines, find_device
-from offleash.train.preflight.launch import read_accelerate_config
-from offleash.train.preflight.review import Review, review_recipe
-from offleash.train.recipe.config import parse_recipe
+from offleash.train.recipe.catalogue import find_recipe
+
+if TYPE_CHECKING:
+    from offleash.train.forecast.cost import Lengths
+    from offleash.train.forecast.forecast import Forecast
+    from offleash.train.preflight.review import Review
 
 
 def main(argv: list[str]) -> int:
     options, rest = _parser().parse_known_args(argv)
     _check_flags(options)
+    find_recipe(options.recipe)
+    device = find_device(options.gpu)
+    from offleash.train.preflight.launch import read_accelerate_config  # TRL and torch: only if the flags can be used
+    from offleash.train.preflight.review import review_recipe
+    from offleash.train.recipe.config import parse_recipe
+
     sharding, gpus = read_accelerate_config(options.accelerate) if options.accelerate else ("none", 1)
-    machines = Machines(find_device(options.gpu), options.gpus or gpus, sharding, options.mfu)
+    machines = Machines(device, options.gpus or gpus, sharding, options.mfu)
     with announced_imports(_warner()):
         recipe = parse_recipe(["--config", options.recipe, *rest], machines.gpus)
         if recipe.training.trust_remote_code:
@@ -69,12 +80,7 @@ def _warn(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="offleash check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = command_parser("check", __doc__, allow_abbrev=False)
     add = made.add_argument
     add("recipe", help="a recipe file, or the name of one that ships with Offleash")
     add("--gpu", default="H100", help=f"{', '.join(GPUS)}, or cpu for this machine (default %(default)s)")
@@ -98,7 +104,7 @@ def _check_flags(options: argparse.Namespace) -> None:
         raise ConfigError(f"--price must be 0 or more, got {options.price}")
 
 
-def _show_inputs(review: Review) -> None:
+def _show_inputs(review: "Review") -> None:
     if review.tasks is not None:
         train, probe = review.tasks
         say(f"tasks     {len(train.problems):,} training and {len(probe.problems):,} probe problems")
@@ -113,7 +119,7 @@ def _show_inputs(review: Review) -> None:
     say(f"prompts   {text}")
 
 
-def _show_memory(made: Forecast, machines: Machines) -> None:
+def _show_memory(made: "Forecast", machines: Machines) -> None:
     device = machines.device
     say(f"memory    on each of {machines.gpus} x {device.name} ({device.memory / GIB:.1f} GiB), {machines.sharding}:")
     for part, size in made.memory.items():
@@ -124,7 +130,9 @@ def _show_memory(made: Forecast, machines: Machines) -> None:
         say(f"vLLM      caches {made.vllm_sequences:.0f} sequences of full length at once in each engine")
 
 
-def _show_time(made: Forecast, machines: Machines, lengths: Lengths, options: argparse.Namespace) -> None:
+def _show_time(made: "Forecast", machines: Machines, lengths: "Lengths", options: argparse.Namespace) -> None:
+    from offleash.train.forecast.cost import TRAFFIC
+
     say(
         f"step      {made.rollouts:,.0f} rollouts of {lengths.prompt:.0f} + {lengths.completion:.0f} tokens: "
         f"{_span(made.step_seconds)} ({_span(made.rollout_seconds)} generating, {_span(made.update_seconds)} updating)"
@@ -141,7 +149,7 @@ def _show_time(made: Forecast, machines: Machines, lengths: Lengths, options: ar
     )
 
 
-def _show_monitor(made: Forecast, machines: Machines, price: float | None) -> None:
+def _show_monitor(made: "Forecast", machines: Machines, price: float | None) -> None:
     if made.samples is None or made.measure_seconds is None:
         say("monitor   cost unknown: the probe problems did not load")
         return

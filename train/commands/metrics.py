@@ -1,11 +1,11 @@
 """List every metric that a run logs besides TRL's own: tag, unit, meaning and the function that computes it.
 
-offleash metrics                     all of them
-offleash metrics support/unit        only tags that contain this text
-offleash metrics --markdown          the table as Markdown
+examples:
+    offleash metrics                     all of them
+    offleash metrics support/unit        only tags that contain this text
+    offleash metrics --markdown          the table as Markdown
 """
 
-import argparse
 import re
 from collections.abc import Sequence
 
@@ -13,13 +13,12 @@ from offleash.callbacks import tags
 from offleash.callbacks.tags import Metric
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import command_parser
 from offleash.train.explorers import metrics as training
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="offleash metrics", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("metrics", __doc__)
     parser.add_argument("text", nargs="?", default="", help="only tags that contain this text")
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     options = parser.parse_args(argv)

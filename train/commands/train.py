@@ -1,22 +1,25 @@
-"""offleash train: start a training run with Accelerate.
+"""Start a training run with Accelerate.
 
-    offleash train --config recipes/lab.yaml --seed 1
+Runs `accelerate launch [LAUNCHER OPTIONS] -m offleash.train [TRAINING OPTIONS]` and ends with the status of training.
+The launcher gets the options --config_file, --num_processes, --num_machines, --machine_rank, --main_process_ip,
+--main_process_port, --gpu_ids and --mixed_precision, and everything before a `--` (`accelerate launch --help` lists its
+options); training gets the rest. `offleash train -- --help` lists the training options: the keys of a recipe. Ctrl-C
+saves a checkpoint after the current step; a second one ends at once.
+
+examples:
+    offleash train --config lab --seed 1                 a recipe that ships with Offleash (`offleash recipes`)
+    offleash train --config mine.yaml --config variants/pass_at_k --output_dir runs/mine
     offleash train --config lab --resume
-    offleash train --config_file recipes/accelerate/node_zero3.yaml --config recipes/models/dapo-7b.yaml
-
-Runs `accelerate launch [LAUNCHER OPTIONS] -m offleash.train [TRAINING OPTIONS]`. The launcher gets the options
---config_file, --num_processes, --num_machines, --machine_rank, --main_process_ip, --main_process_port, --gpu_ids and
---mixed_precision, and everything before a `--` (`accelerate launch --help` lists its options); training gets the rest.
-`offleash train -- --help` lists the training options: the keys of a recipe.
+    offleash train --config_file recipes/accelerate/node_zero3.yaml --config models/dapo-7b
 """
 
 import os
-import signal
 import sys
 from itertools import islice
+from pathlib import Path
 
 from offleash.eval.console import say
-from offleash.train.__main__ import LAUNCHER_IGNORES
+from offleash.train.recipe.catalogue import RECIPES, find_recipe
 
 LAUNCHER = (
     *("--config_file", "--num_processes", "--num_machines", "--machine_rank", "--main_process_ip"),
@@ -26,24 +29,33 @@ LAUNCHER = (
 
 def main(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        say((__doc__ or "").partition(": ")[2].strip())
+        say(f"usage: offleash train --config RECIPE [...]\n\n{(__doc__ or '').strip()}")
         return 0 if argv else 2
     command = launch_command(argv)
     sys.stdout.flush()
-    # The launcher would end with a traceback, or kill processes that are saving a checkpoint.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signals = {LAUNCHER_IGNORES: "1", "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGHUP,SIGQUIT"}
-    return os.execve(command[0], command, os.environ | signals)
+    return os.execv(command[0], command)
 
 
 def launch_command(argv: list[str]) -> list[str]:
-    """The command line that `offleash train` runs."""
+    """The command line that `offleash train` becomes. Raises ConfigError for a recipe that does not exist."""
     place = argv.index("--") if "--" in argv else 0
     launcher, training = argv[:place], []
     words = iter(argv[place + 1 :] if "--" in argv else argv)
     for word in words:
-        if word.partition("=")[0] not in LAUNCHER:
-            training.append(word)
+        name, equals, value = word.partition("=")
+        if name == "--config":
+            find_recipe(value if equals else (value := next(words, "")))
+            training += [name, value]
+        elif name == "--config_file":
+            launcher += [name, _launcher_config(value if equals else next(words, ""))]
+        elif name in LAUNCHER:
+            launcher += [word] if equals else [word, *islice(words, 1)]
         else:
-            launcher += [word] if "=" in word else [word, *islice(words, 1)]
-    return [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *launcher, "-m", "offleash.train", *training]
+            training.append(word)
+    return [sys.executable, "-m", "offleash.train.accelerate_launch", *launcher, "-m", "offleash.train", *training]
+
+
+def _launcher_config(name: str) -> str:
+    """A file here, or one of recipes/accelerate, which ships with Offleash."""
+    shipped = RECIPES.parent / name
+    return str(shipped) if not Path(name).is_file() and shipped.is_file() else name

@@ -1,19 +1,13 @@
 """Compare exploration variants with plain and with controls, over several seeds.
 
-    offleash variants --plan recipes/variants/plans/screen_lab.yaml --out runs/screen-lab --jobs 2
-
-A plan fixes recipe, arms, trials, seeds, problems and the outcome before the first run (its keys:
+A plan (--plan) fixes recipe, arms, trials, seeds, problems and the outcome before the first run (its keys:
 offleash.train.variants.plans). Its report judges that outcome and nothing else: exact NSCR at the plan's floor, against
 plain and the controls at equal pass@1, and against the leash line, the KL-optimal reweighting of the base at that
 pass@1. Once a run has begun, a plan may only grow by seeds, arms or trials.
 
-    offleash variants --config recipes/lab.yaml --explorers low_lr placebo pass_at_k --seeds 5 --out runs/variants
-
 Without a plan the report is a description, with no verdict. A name is an overlay in recipes/variants/ (or the path of a
 YAML file) with the few settings that define the variant, or an explorer of your own, `my_module:Safe` or
-`my_module:Safe{weight: 0.2}`. `plain`, the recipe itself, is always run. Arguments after `--` are passed to every run:
-
-    offleash variants --config lab --explorers focal 'my_module:Safe{weight: 0.2}' --out runs/quick -- --max_steps 100
+`my_module:Safe{weight: 0.2}`. `plain`, the recipe itself, is always run. Arguments after `--` are passed to every run.
 
 The same command resumes an interrupted sweep; finished runs are not repeated. OUT contains NAME/seed-S/ (the runs; with
 a plan without checkpoints and samples once they have ended), report.md, report.html, report.json (keys:
@@ -22,6 +16,11 @@ offleash.train.variants.report), the figures as .svg and .png, and tensorboard/ 
 
 low_lr has 0.3 times the recipe's learning rate, high_lr 4 times, high_beta 50 times its beta, which suits the lab. For
 another recipe write your own low_lr.yaml (`scale: {learning_rate: 0.5}`) and pass its path.
+
+examples:
+    offleash variants --plan recipes/variants/plans/screen_lab.yaml --out runs/screen-lab --jobs 2
+    offleash variants --config lab --explorers low_lr placebo pass_at_k --seeds 5 --out runs/variants
+    offleash variants --config lab --explorers focal --out runs/quick -- --max_steps 100
 """
 
 import argparse
@@ -31,13 +30,15 @@ from pathlib import Path
 
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import command_parser
+from offleash.train.recipe.catalogue import find_recipe
 
 
 def main(argv: list[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     options = _parser().parse_args(argv[:at])
     _check_options(options, argv[at + 1 :])
-    from offleash.train.recipe.config import find_recipe  # imports TRL, which --help need not wait for
+    # TRL and torch: only if the flags can be used.
     from offleash.train.variants.overlays import ANY_PROCESSES, find_overlays
     from offleash.train.variants.planned import write_planned
     from offleash.train.variants.plans import planned_runs, read_plan, record_plan, stored_plans
@@ -83,15 +84,16 @@ def _check_options(options: argparse.Namespace, extra: list[str]) -> None:
         raise ConfigError("--plan has the recipe, the variants and all settings: remove --config, --explorers and `--`")
     if not options.plan and not (options.config and options.explorers):
         raise ConfigError("give --plan FILE, or --config RECIPE and --explorers NAME ...")
+    if options.config:
+        find_recipe(options.config)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="offleash variants",
+    parser = command_parser(
+        "variants",
+        __doc__,
         usage="offleash variants --plan FILE --out OUT [...]\n"
         "       offleash variants --config RECIPE --explorers NAME [NAME ...] --out OUT [...] [-- TRAINING FLAGS]",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--plan", type=Path, metavar="FILE", help="the plan of the sweep; without one nothing is judged")

@@ -6,12 +6,11 @@ A file applied over another one may say `scale: {max_steps: 2}`: multiply the va
 Integers stay integers.
 """
 
-import difflib
 import json
 import math
 import os
 from argparse import ArgumentTypeError
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -21,15 +20,16 @@ import yaml
 from transformers.hf_argparser import HfArg
 from trl import GRPOConfig, ModelConfig, TrlParser
 
-import offleash.recipes
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
+from offleash.eval.registry import check_known_keys
 from offleash.eval.secrets import without_secrets
+from offleash.eval.yaml_file import read_yaml_mapping
 from offleash.recipes import EMBEDDED, embedded_folder
+from offleash.train.recipe.catalogue import find_recipe
 from offleash.train.recipe.explorer_flags import explorer_mapping, take_explorers
 from offleash.train.recipe.reward_names import check_reward_names, check_reward_weights
 
-RECIPES = Path(offleash.recipes.__path__[0])
 CADENCE = ("max_steps", "monitor_every", "save_steps", "warmup_steps")
 """Keys that count steps."""
 
@@ -177,7 +177,7 @@ def _resolve(
     parser = _parser(processes)
     known = {action.dest for action in parser._actions}
     values, scale = _read_files(names, known)
-    _check_known(set(given) - (known - {"config", "help"}), known, "as an argument")
+    check_known_keys(given, known - {"config", "help"}, "as an argument")
     values |= given
     for key, factor in scale.items():
         flags, args = _take(f"--{key}", args)
@@ -194,7 +194,7 @@ def _resolve(
         raise
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"the configuration cannot be used: {error}") from error
-    _check_known({word.split("=")[0].lstrip("-") for word in rest if word.startswith("--")}, known, "as a flag")
+    check_known_keys({word.split("=")[0].lstrip("-") for word in rest if word.startswith("--")}, known, "as a flag")
     if rest:
         raise ConfigError(f"these arguments belong to no flag: {' '.join(rest)}")
     check_reward_weights(run.rewards, training.reward_weights)
@@ -254,35 +254,16 @@ def _read_files(names: Sequence[str | Path], known: set[str]) -> tuple[dict[str,
     for path in map(find_recipe, names):
         read = read_recipe_file(path)
         factors = _mapping("scale", read.pop("scale", None))
-        _check_known({*read, *factors} - (known - {"config", "help"}), known, f"in {path}")
+        check_known_keys({*read, *factors}, known - {"config", "help"}, f"in {path}")
         values |= read
         for key, factor in factors.items():
             scale[key] = _number(key, float, factor) * scale.get(key, 1.0)
     return values, scale
 
 
-class _UniqueLoader(yaml.SafeLoader):
-    """YAML silently keeps the last of two equal keys; in a recipe a duplicate key is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise ConfigError(f"{key!r} is duplicated (line {key_node.start_mark.line + 1})")
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
 def read_recipe_file(path: Path) -> dict[str, Any]:
     """The keys and values of a recipe or overlay file, unresolved."""
-    try:
-        values = yaml.load(path.read_text(), _UniqueLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ConfigError) as error:
-        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: a recipe is a mapping of keys to values, got {type(values).__name__}")
-    return {str(key): value for key, value in values.items()}
+    return read_yaml_mapping(path, "a recipe")
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:
@@ -354,29 +335,6 @@ def _number(key: str, kind: Any, value: Any) -> float:
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise ConfigError(f"scale: {key} is {value!r}, which is not a number")
     return number
-
-
-def find_recipe(name: str | Path) -> Path:
-    """A file here, or one that ships with Offleash, with or without its `.yaml`."""
-    name = str(name)
-    shipped = RECIPES / (name if name.endswith(".yaml") else f"{name}.yaml")
-    path = next((p for p in (Path(name), shipped, RECIPES.parent / name) if p.is_file()), None)
-    if path is None:
-        kinds = ("*.yaml", "lab/*.yaml", "models/*.yaml", "variants/*.yaml")
-        names = sorted(p.relative_to(RECIPES).as_posix() for kind in kinds for p in RECIPES.glob(kind))
-        shown = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
-        raise ConfigError(f"no recipe {name!r}: neither a file nor one that ships with Offleash ({', '.join(shown)})")
-    return path
-
-
-def _check_known(unknown: set[str], known: set[str], where: str) -> None:
-    if not unknown:
-        return
-    hints = []
-    for key in sorted(unknown):
-        close = difflib.get_close_matches(key, known, n=1)
-        hints.append(f"{key} (did you mean {close[0]}?)" if close else key)
-    raise ConfigError(f"unknown key{'s' if len(hints) > 1 else ''} {where}: {', '.join(hints)}")
 
 
 def _mapping(name: str, value: dict[str, Any] | str | None) -> dict[str, Any]:

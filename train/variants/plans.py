@@ -34,7 +34,8 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.stats.exact_support import EPSILONS
 from offleash.train.explorers.samples.dynamic_sampling import rollouts
-from offleash.train.recipe.config import Recipe, find_recipe, read_recipe_file, resolved
+from offleash.train.recipe.catalogue import find_recipe
+from offleash.train.recipe.config import Recipe, read_recipe_file, resolved
 from offleash.train.variants.overlays import CONTROLS, PLAIN, Overlay, find_overlay, write_settings
 from offleash.train.variants.results import base_samples
 from offleash.train.variants.runs import ASKED, Run, check_runs, make_runs

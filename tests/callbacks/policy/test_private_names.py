@@ -20,6 +20,7 @@ FOREIGN = {
     "_mpf_": "mpmath",
     "_exit": "os",
     "_actions": "argparse",
+    "_AppendAction": "argparse, which has no public name for what action='append' makes",
     "_get_file_writer": "torch's SummaryWriter",
 }
 """Private names of other libraries than those that the seams are for, each with its owner."""
@@ -31,6 +32,7 @@ PUBLIC_MODULES = {
 """Documented as places to import from."""
 
 LAUNCHER = {
+    ("train/accelerate_launch.py", "accelerate.commands.launch"),
     ("train/preflight/installation.py", "accelerate.commands.config.config_args"),
     ("train/preflight/launch.py", "accelerate.commands.config.config_args"),
     ("train/preflight/launch.py", "accelerate.commands.launch"),

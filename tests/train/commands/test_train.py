@@ -5,11 +5,13 @@ import pytest
 from accelerate.commands.launch import launch_command_parser
 from trl import GRPOConfig, ModelConfig
 
+from offleash.eval.errors import ConfigError
 from offleash.train.commands import train
 from offleash.train.commands.train import launch_command, main
+from offleash.train.recipe.catalogue import RECIPES
 from offleash.train.recipe.config import RunConfig
 
-LAUNCHER = [sys.executable, "-m", "accelerate.commands.launch", "--quiet"]
+LAUNCHER = [sys.executable, "-m", "offleash.train.accelerate_launch"]
 TRAINING = ["-m", "offleash.train"]
 
 
@@ -41,8 +43,7 @@ def test_no_launcher_option_is_a_key_of_a_recipe():
 
 def test_the_process_becomes_the_launcher(monkeypatch):
     run = []
-    monkeypatch.setattr("os.execve", lambda program, command, environment: run.append((program, command)))
-    monkeypatch.setattr("signal.signal", lambda *arguments: None)
+    monkeypatch.setattr("os.execv", lambda program, command: run.append((program, command)))
     main(["--config", "lab", "--resume"])
     assert run == [(sys.executable, [*LAUNCHER, *TRAINING, "--config", "lab", "--resume"])]
 
@@ -50,3 +51,18 @@ def test_the_process_becomes_the_launcher(monkeypatch):
 def test_help_explains_where_options_go(capsys):
     assert main(["--help"]) == 0
     assert "--config_file" in capsys.readouterr().out
+
+
+def test_a_launcher_config_that_ships_with_offleash_is_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "recipes/accelerate/one_gpu.yaml"
+    assert launch_command(["--config_file", name])[3:5] == ["--config_file", str(RECIPES / "accelerate/one_gpu.yaml")]
+    assert launch_command([f"--config_file={name}"])[3:5] == ["--config_file", str(RECIPES / "accelerate/one_gpu.yaml")]
+    (tmp_path / "recipes" / "accelerate").mkdir(parents=True)
+    (tmp_path / name).write_text("")
+    assert launch_command(["--config_file", name])[4] == name
+
+
+def test_a_recipe_that_is_not_there_is_refused_before_the_launcher_starts():
+    with pytest.raises(ConfigError, match="labb"):
+        launch_command(["--config", "lab", "--config=labb"])
