@@ -21,7 +21,8 @@ from offleash.eval.engines.model import ModelSource, is_url
 from offleash.eval.errors import ConfigError
 from offleash.eval.lock import awaited
 from offleash.eval.pool.pool import Pool
-from offleash.eval.pool.sample import ModelSettings, Sampler, SampleSettings, SamplingJob
+from offleash.eval.pool.sample import Sampler, SamplingJob
+from offleash.eval.pool.settings import ModelSettings, SampleSettings
 from offleash.eval.problem import Task
 from offleash.eval.sampling import derive_seed
 from offleash.eval.scoring.pool_scores import score_pool

@@ -174,15 +174,14 @@ def _other_problems(base: Pool, policy: Pool) -> list[str]:
 
 
 def _left_out(base: Pool, policy: Pool) -> list[str]:
-    counts = {
-        "base": (len(set(base.problem_ids) - set(policy.problem_ids)), len(base.problem_ids), base),
-        "policy": (len(set(policy.problem_ids) - set(base.problem_ids)), len(policy.problem_ids), policy),
-    }
-    return [
-        f"{count:,} of the {all_:,} problems of {pool.path.name} are left out: the {other} has no samples of them"
-        for (count, all_, pool), other in zip(counts.values(), ("policy", "base"), strict=True)
-        if count
-    ]
+    notes = []
+    for pool, other, side in ((base, policy, "policy"), (policy, base, "base")):
+        if count := len(set(pool.problem_ids) - set(other.problem_ids)):
+            notes.append(
+                f"{count:,} of the {len(pool.problem_ids):,} problems of {pool.path.name} are left out: the {side} has "
+                "no samples of them"
+            )
+    return notes
 
 
 def _unknown(pool: Pool) -> list[str]:

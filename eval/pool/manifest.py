@@ -21,6 +21,7 @@ from offleash.eval.lock import LOCK, awaited
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.pool.store import Answers, read_problems, write_problems
 from offleash.eval.problem import Problem
+from offleash.eval.sampling import is_int
 
 NAME = "pool.json"
 FORMAT = 4
@@ -59,13 +60,14 @@ class Manifest:
         """Raises PoolError that says what is wrong with the folder."""
         path = folder / NAME
         content = _content(path)
-        version = content.get("format") if isinstance(content, dict) else None
-        if isinstance(version, int) and version > FORMAT:
+        found: Any = content.get("format") if isinstance(content, dict) else None
+        version: int = found if is_int(found) else 0
+        if version > FORMAT:
             raise PoolError(
                 f"{folder} is a pool of format {version}, this Offleash reads up to {FORMAT}: upgrade Offleash"
             )
-        if version not in range(1, FORMAT + 1) or not isinstance(content.get("spec"), dict):
-            raise PoolError(f"{path} does not describe a pool (format {version!r}); restore it or sample a new pool")
+        if version < 1 or not isinstance(content.get("spec"), dict):
+            raise PoolError(f"{path} does not describe a pool (format {found!r}); restore it or sample a new pool")
         spec = PoolSpec.from_json(content["spec"])
         mark = spec.fingerprint() if version == FORMAT else spec.former_fingerprint()
         if mark != content.get("fingerprint"):
@@ -74,14 +76,12 @@ class Manifest:
             return cls(spec, (mark,), mark, version=version)
         try:
             budgets = tuple((int(count), int(k)) for count, k in content["budgets"])
-            found = cls(
-                spec, (mark, *map(str, content["stamps"])), str(content["created_as"]), budgets, content["generation"]
-            )
-            if max(k for _, k in budgets) != spec.k or not found.generation >= 1:
-                raise ValueError("budgets and k disagree")
+            stamps, created_as, generation = content["stamps"], content["created_as"], int(content["generation"])
+            if max(k for _, k in budgets) != spec.k or min(min(run) for run in budgets) < 1 or generation < 1:
+                raise ValueError("budgets, k and generation disagree")
         except (KeyError, TypeError, ValueError) as error:
             raise PoolError(f"{path} cannot be read ({error!r}); restore it or sample a new pool") from error
-        return found
+        return cls(spec, (mark, *map(str, stamps)), str(created_as), budgets, generation)
 
     def write(self, folder: Path) -> None:
         """In the newest format."""
@@ -94,6 +94,11 @@ class Manifest:
             generation=self.generation,
             budgets=self.budgets,
         )
+
+    @property
+    def is_former(self) -> bool:
+        """Whether an earlier version of Offleash began the pool, which gave samples other seeds."""
+        return self.version < FORMAT or len(self.stamps) > 1
 
     @property
     def kind(self) -> str:

@@ -160,6 +160,8 @@ class Sampler:
             if self._engine is None:
                 self._engine = self._load_engine()
             failures, pool = Failures(limit=self.settings.max_verifier_failures), job.pool.again()
+            if pool.manifest.is_former:
+                say(f"offleash: {path} was begun by an earlier version: new samples get other, independent seeds")
             fill = Fill(pool, job.task, self._engine, job.prompts, job.sampling, self.settings.save_every, failures)
             return fill.run(progress=progress)
 
