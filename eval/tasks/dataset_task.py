@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from offleash.eval.code_fingerprint import verifier_fingerprint
-from offleash.eval.errors import ConfigError, VerifyError
+from offleash.eval.errors import ConfigError, VerifyError, first_line
 from offleash.eval.images import as_parts, data_url, has_images, with_pictures
 from offleash.eval.problem import Messages, Problem, Verdict, content_parts, prompt_key
 from offleash.eval.tasks.math_tasks import NUMBER_STEPS
@@ -29,18 +29,7 @@ _SPLITS = "choose one of its splits"
 _TAKE = "take as many rows as you want to sample, list(dataset.take(64))"
 
 
-def task_from_dataset(
-    dataset: Any,
-    correct: Reward,
-    *,
-    threshold: float | None = None,
-    answer: Answer | Literal[False] | None = None,
-    answers: str | Callable[[Row], Sequence[str]] | None = None,
-    name: str = "dataset",
-    version: str | None = None,
-    gold: str | None = None,
-    ids: str | None = None,
-) -> "DatasetTask":
+class DatasetTask:
     """A Task from what a GRPOTrainer is given: a dataset and a reward function.
 
     Args:
@@ -59,6 +48,9 @@ def task_from_dataset(
         version: of the verifier, instead of the fingerprint of the code of `correct` and `answer`.
         gold: the column with the reference answer, for reports.
         ids: the column with the problems' ids; by default `id` or `problem_id`, or a hash of the prompt.
+        loop: the event loop that runs an async function; by default one on a thread of its own.
+
+    A recipe names a class: derive one from `DatasetTask` whose constructor calls this one with your rows.
 
     >>> from offleash.eval import task_from_dataset
     >>> rows = [{"prompt": "What is 2 + 2?", "answer": "4"}, {"prompt": "What is 2 + 3?", "answer": "5"}]
@@ -70,21 +62,6 @@ def task_from_dataset(
     >>> task.train_dataset.column_names, task.reward_funcs == [correct]
     (['prompt', 'answer'], True)
     """
-    return DatasetTask(
-        dataset,
-        correct,
-        threshold=threshold,
-        answer=answer,
-        answers=answers,
-        name=name,
-        version=version,
-        gold=gold,
-        ids=ids,
-    )
-
-
-class DatasetTask:
-    """What `task_from_dataset` makes. A recipe names a class: derive one that calls this constructor with your rows."""
 
     def __init__(
         self,
@@ -178,7 +155,11 @@ class DatasetTask:
         if not callable(self.answer):
             found = extract(completion, CASCADE)
             return (None if found.answer is None else answer_class(found.answer)), found.extracted_by
-        named = self.answer(completion)
+        try:
+            named = self.answer(completion)
+        except Exception as error:  # whatever a user's code raises, with the name of the function
+            name = reward_name(self.answer)
+            raise RuntimeError(f"{name} raised {type(error).__name__}: {first_line(error)}") from error
         if named is not None and not isinstance(named, str):
             what = f"{named!r:.60} ({type(named).__name__})"
             raise VerifyError(f"{reward_name(self.answer)} returned {what} as an answer: it must be text, or None")
@@ -192,6 +173,10 @@ class DatasetTask:
         columns = [{key: value for key, value in row.items() if key not in ("prompt", *PICTURES)} for row in rows]
         content = json.dumps([VERDICTS, kinds, columns], sort_keys=True, default=_jsonable)
         return f"reward-{code}-{_digest(content)}"
+
+
+task_from_dataset = DatasetTask
+"""The class by what it does."""
 
 
 def _check_settings(name: str, threshold: float | None, answer: Any) -> None:
@@ -209,7 +194,9 @@ def _rows(dataset: Any, name: str) -> list[Row]:
     kind = type(dataset).__name__
     if isinstance(dataset, Mapping):
         raise ConfigError(f"task {name!r}: a {kind} has several datasets ({', '.join(map(str, dataset))}): {_SPLITS}")
-    if isinstance(dataset, str) or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+    if isinstance(dataset, str):
+        raise ConfigError(f"task {name!r}: {dataset!r:.60} is a name, not a dataset: load it, or load_task it, first")
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise ConfigError(f"task {name!r}: a {kind} has no fixed rows that could be sampled again and again: {_TAKE}")
     rows = [dataset[number] for number in range(len(dataset))]
     if not rows:

@@ -45,6 +45,8 @@ def check_task(task: Task, problems: Sequence[Problem] | None = None) -> int:
 
 def check_parts(task: Task) -> None:
     """Raise ConfigError for a task without a name, a version, problems or a method; nothing of it is called."""
+    if isinstance(task, type):
+        raise ConfigError(f"{task.__name__} is a class: give a task made by it, {task.__name__}(...)")
     if missing := [part for part in _PARTS if not hasattr(task, part)]:
         raise ConfigError(f"{type(task).__name__} is not a task: it lacks {', '.join(missing)}")
     for part in ("name", "version"):

@@ -44,7 +44,7 @@ def test_rows_and_a_dataset_are_one_task_with_ids_that_stay():
         ([{"id": 1, "prompt": "a"}, {"id": 1, "prompt": "b"}], "rows 0 and 1 have the same id '1'"),
         (DatasetDict(test=Dataset.from_list(ROWS)), "several datasets .*test"),
         (IterableDataset.from_generator(lambda: iter(ROWS)), "no fixed rows.*take"),
-        ("org/dataset", "a str has no fixed rows"),
+        ("org/dataset", "'org/dataset' is a name"),
         ([{"prompt": 3}], "row 0: prompt must be text or chat messages, got 3"),
         ([{"prompt": "a", "object": object()}], "a column holds a object"),
     ],
@@ -98,6 +98,12 @@ def test_a_function_names_answers_and_must_name_them_in_text():
     def as_number(text):
         return 2
 
+    def failing(text):
+        return {}[text]
+
+    (verdict,) = task_from_dataset(ROWS, equals, answer=failing).verify(task.problems[:1], ["2"])
+    assert verdict.failed
+    assert "failing raised KeyError" in verdict.message
     with pytest.raises(VerifyError, match="as_number returned 2"):
         task_from_dataset(ROWS, equals, answer=as_number).verify(task.problems[:1], ["2"])
 

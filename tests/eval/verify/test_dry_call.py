@@ -121,6 +121,8 @@ def test_a_mistake_is_named(task):
 def test_what_is_not_a_task_is_refused_with_what_it_lacks():
     with pytest.raises(ConfigError, match="str is not a task: it lacks name, version, problems, verify"):
         check_task("countdown")
+    with pytest.raises(ConfigError, match="Good is a class"):
+        check_task(Good)
 
 
 def test_a_good_task_is_tried_on_every_problem_and_one_of_ours_is_not_called():
