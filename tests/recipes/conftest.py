@@ -65,13 +65,14 @@ def published() -> dict[str, tuple[Any, int]]:
 
 @pytest.fixture
 def model_folder(published: dict[str, tuple[Any, int]], tmp_path: Path) -> Callable[[str], Path]:
-    """A folder with a model's config, and the lab's tokenizer in place of its own."""
+    """A folder with a model's config, and the lab's tokenizer with a chat template in place of its own."""
 
     def make(name: str) -> Path:
         folder = tmp_path / name.replace("/", "--")
         published[name][0].save_pretrained(folder)
         for file in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(LAB / file, folder / file)
+        (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}")
         if "-VL-" in name:
             kinds = {"image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor"}
             (folder / "preprocessor_config.json").write_text(json.dumps(kinds))
