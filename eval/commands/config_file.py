@@ -102,7 +102,7 @@ def _value(action: argparse.Action, value: Any, where: str) -> Any:
         return json.dumps(value)
     if isinstance(value, bool | list | dict):
         raise ConfigError(f"{where} cannot be {json.dumps(value, default=str)}: it takes what its flag takes")
-    kind = action.type if callable(action.type) else str
+    kind: Any = action.type if callable(action.type) else str
     try:
         made = kind(str(value))
     except (ValueError, argparse.ArgumentTypeError):

@@ -124,6 +124,7 @@ def _image_size(part: Part) -> str:
 def _check(task: Any) -> int:
     from offleash.eval.verify.health import bad_golds
 
+    say(f"offleash: verifying the gold answers of {len(task.problems):,} problems", error=True)
     faults = bad_golds(task)
     for problem_id, reason in faults:
         say(f"{problem_id}: {reason}")

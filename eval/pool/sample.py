@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from offleash.eval.console import say
 from offleash.eval.engines import check_engine_args, check_engine_name, load_engine
 from offleash.eval.engines.base import Engine, Prompt, library_versions
 from offleash.eval.engines.model import ModelSource, is_url, resolve_model
@@ -147,6 +148,8 @@ class Sampler:
         taken = f"another process is sampling {path}: wait for it; the same command then samples what is left"
         with held(path, taken):
             if self._engine is None:
+                if progress:
+                    say(f"offleash: loading {self.source.name} with {self.engine_name}", error=True)
                 self._engine = self._load_engine()
             failures = Failures(limit=self.settings.max_verifier_failures)
             fill = Fill(job.pool, job.task, self._engine, job.prompts, job.sampling, self.settings.save_every, failures)

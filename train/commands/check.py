@@ -46,8 +46,8 @@ def main(argv: list[str]) -> int:
         recipe = parse_recipe(["--config", options.recipe, *rest], machines.gpus)
         if recipe.training.trust_remote_code:
             _warn(f"trust_remote_code runs code that comes with {recipe.model.model_name_or_path}")
+        say(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
         review = review_recipe(recipe, machines, prompt_tokens=options.prompt_tokens, mean_tokens=options.mean_tokens)
-    say(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {recipe.run.task}")
     _show_inputs(review)
     if review.forecast is not None and review.lengths is not None:
         _show_memory(review.forecast, machines)
