@@ -80,6 +80,7 @@ def _score_pools(paths: list[Path], sources: list[ModelSource], settings: ScoreS
 def _load(source: ModelSource) -> Any:
     from offleash.eval.scoring.teacher_forcing import load_model  # imports torch, which --help does not need
 
+    say(f"offleash: loading {source.name}", error=True)
     return load_model(source)
 
 

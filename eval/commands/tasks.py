@@ -139,6 +139,7 @@ def _check(task: Any) -> int:
     if not states_golds(task):
         say(f"{task.name}: it has no gold_completion(problem), so no gold answer could be verified")
         return 0
+    say(f"offleash: verifying the gold answers of {len(task.problems):,} problems", error=True)
     faults = bad_golds(task)
     for problem_id, reason in faults:
         say(f"{problem_id}: {reason}")

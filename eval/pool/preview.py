@@ -43,7 +43,7 @@ def preview(planned: PlannedPool) -> Preview:
     missing_p = np.array(_missing_p(counted, planned))
     existing = 0 if counted is None else int(counted.hits.n_p.sum())
     missing, is_measured = int(missing_p.sum()), existing > 0
-    size = float(_BYTES_PER_TOKEN * spec.max_new_tokens + _BYTES_PER_SAMPLE)
+    size: float = _BYTES_PER_TOKEN * spec.max_new_tokens + _BYTES_PER_SAMPLE
     if pool is not None and is_measured:
         size = sum(path.stat().st_size for path in pool.path.glob("samples-*.parquet")) / existing
     mean = None if counted is None else _mean_tokens(counted)

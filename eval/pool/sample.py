@@ -158,6 +158,8 @@ class Sampler:
         taken = f"another process is sampling {path}: wait for it; the same command then samples what is left"
         with held(path, taken):
             if self._engine is None:
+                if progress:
+                    say(f"offleash: loading {self.source.name} with {self.engine_name}", error=True)
                 self._engine = self._load_engine()
             failures, pool = Failures(limit=self.settings.max_verifier_failures), job.pool.again()
             if pool.manifest.is_former:

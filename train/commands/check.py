@@ -46,11 +46,11 @@ def main(argv: list[str]) -> int:
         recipe = parse_recipe(["--config", options.recipe, *rest], machines.gpus)
         if recipe.training.trust_remote_code:
             _warn(f"trust_remote_code runs code that comes with {recipe.model.model_name_or_path}")
+        run = recipe.run
+        probe = f", probe task {run.probe_task}" if run.probe_name != run.task else ""
+        rewards = f", rewards {' + '.join(run.rewards)}" if len(run.rewards) > 1 else ""
+        say(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {run.task}{probe}{rewards}")
         review = review_recipe(recipe, machines, prompt_tokens=options.prompt_tokens, mean_tokens=options.mean_tokens)
-    run = recipe.run
-    probe = f", probe task {run.probe_task}" if run.probe_name != run.task else ""
-    rewards = f", rewards {' + '.join(run.rewards)}" if len(run.rewards) > 1 else ""
-    say(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {run.task}{probe}{rewards}")
     _show_inputs(review)
     if review.forecast is not None and review.lengths is not None:
         _show_memory(review.forecast, machines)
