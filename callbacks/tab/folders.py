@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-RECORD = "support.json"
+from offleash.eval.comparison.run import RECORD
+
 EVENTS = "tensorboard"
 """The folder of the event files inside a run's."""
 RESCAN_SECONDS = 5.0

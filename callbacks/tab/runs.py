@@ -12,6 +12,7 @@ from offleash.callbacks.metrics import verdict_of
 from offleash.callbacks.summary import HISTORY, read_record
 from offleash.eval.browse.cell import cell
 from offleash.eval.browse.grid import LEVELS, Column, Level, column, grid
+from offleash.eval.comparison.run import run_pools
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import Pool
 
@@ -94,10 +95,10 @@ class MonitoredRun:
         return found
 
     def _base(self) -> Pool:
-        named = self.record()["base_pool"]
-        if not named:
-            raise RunNotFound(f"run {self.name!r} has no base pool yet")
-        folder = base_pool_folder(self.folder, named)
+        try:
+            folder, _ = run_pools(self.folder)
+        except PoolError as error:
+            raise RunNotFound(str(error)) from error
         return _opened(folder, folder)
 
     def _step(self, step: int) -> Pool:
@@ -105,14 +106,6 @@ class MonitoredRun:
 
     def _step_path(self, step: int) -> Path:
         return self.folder / "pools" / f"step-{step:06d}"
-
-
-def base_pool_folder(run: Path, named: str) -> Path:
-    """Where `support.json` says that the base's samples are: relative to the run's folder, or absolute."""
-    beside = (run / named).resolve()
-    # Records of earlier versions name it relative to the working directory of training, whatever that was.
-    former = run.parent / "base-pools" / Path(named).name
-    return beside if (beside / "pool.json").is_file() or not former.is_dir() else former.resolve()
 
 
 def _opened(path: Path, within: Path) -> Pool:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tensorboard import default, program
 
-from offleash.callbacks.tab.folders import EVENTS, RECORD
+from offleash.callbacks.tab.folders import EVENTS
+from offleash.eval.comparison.run import RECORD
 from offleash.eval.errors import ConfigError
 
 TAB = "offleash_support"

@@ -13,7 +13,6 @@ from offleash.callbacks.summary import write_record
 from offleash.callbacks.tab.folders import RunFolders, log_roots
 from offleash.callbacks.tab.loader import SupportTabLoader
 from offleash.callbacks.tab.plugin import SupportTab
-from offleash.callbacks.tab.runs import base_pool_folder
 from offleash.eval.pool.testing import make_pool, make_problems
 
 PROBLEMS = make_problems(3)
@@ -107,13 +106,6 @@ def test_it_finds_a_run_by_its_folder_of_event_files_and_by_logdir_spec(logdir):
     assert list(RunFolders(log_roots(str(logdir / "one"), None)).all()) == ["one"]
     assert list(RunFolders(log_roots(None, f"a:{logdir / 'one'},{logdir}")).all()) == ["a", "one"]
     assert RunFolders(log_roots(None, None)).all() == {}
-
-
-def test_a_base_pool_is_found_beside_the_run_wherever_training_was_started(logdir, tmp_path):
-    beside = (tmp_path / "runs" / "base-pools" / "sums").resolve()
-    make_pool(beside, hits=[1, 1, 1], k=8, problems=PROBLEMS)
-    assert base_pool_folder(logdir / "one", "some/other/cwd/base-pools/sums") == beside
-    assert base_pool_folder(logdir / "one", "../../base-pools/sums") == (tmp_path / "base-pools" / "sums").resolve()
 
 
 def test_a_run_without_samples_or_with_a_damaged_record_does_not_break_the_list(logdir):

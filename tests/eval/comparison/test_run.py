@@ -45,6 +45,15 @@ def test_an_older_record_is_relative_to_the_working_directory(
     assert run_pools(run)[0] == Path("runs/base-pools/sums-1")
 
 
+def test_an_older_record_finds_the_base_beside_the_run_from_anywhere(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_record(run, {"base_pool": "some/place/base-pools/sums-1", "base": {}, "steps": {}})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run_pools(run)[0] == run.resolve().parent / "base-pools" / "sums-1"
+
+
 @pytest.mark.parametrize("record", ['{"base_pool": "../gone"}', '{"base_pool": null}', "{}", "[1]", "{"])
 def test_a_record_without_a_base_pool_that_is_there_is_refused(run: Path, record: str) -> None:
     (run / "support.json").write_text(record)
