@@ -29,7 +29,7 @@ from offleash.callbacks.metrics import (
 from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
-from offleash.callbacks.policy.sampler import plan_rounds
+from offleash.callbacks.policy.sampler import isolated_rng, plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.probe import probe_task
 from offleash.callbacks.step_zero import check_step_0
@@ -135,7 +135,8 @@ class SupportCallback(TrainerCallback):
     ) -> None:
         if min(k, every, score_k, batch_size) < 1:
             raise ConfigError("k, every, score_k and batch_size of SupportCallback must be at least 1")
-        task = probe_task(trainer, probe, correct, threshold, answer)
+        with isolated_rng():  # a reward of the user's may draw random numbers
+            task = probe_task(trainer, probe, correct, threshold, answer)
         check_dataset_contamination(trainer.train_dataset, task)
         self.trainer, self.task = trainer, task
         self.k, self.every, self.seed, self.batch_size = k, every, seed, batch_size
@@ -180,7 +181,8 @@ class SupportCallback(TrainerCallback):
         if step == 0:
             self.observer.attempt("was not measured", step, lambda: self.measure(0), (OffleashError,))
         else:
-            self.observer.attempt("has no base pool", step, lambda: self._prepare_base(step), (OffleashError,))
+            with isolated_rng():
+                self.observer.attempt("has no base pool", step, lambda: self._prepare_base(step), (OffleashError,))
 
     def _lay_out(self) -> None:
         if (writer := self.observer.trackers.tensorboard) is not None:
@@ -213,6 +215,10 @@ class SupportCallback(TrainerCallback):
 
         `last`: whether no further step will be measured.
         """
+        with isolated_rng():
+            return self._measure(step, last)
+
+    def _measure(self, step: int, last: bool) -> dict[str, float]:
         start = time.perf_counter()
         if not self.base_metrics:
             self._prepare_base(step)
