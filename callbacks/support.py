@@ -23,6 +23,7 @@ from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.judge import dataset_rows
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
 from offleash.callbacks.policy.ranks import Ranks
+from offleash.callbacks.policy.sampler import isolated_rng
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import rollout_features
 from offleash.callbacks.probe import probe_task
@@ -132,7 +133,8 @@ class SupportCallback(TrainerCallback):
                 "importance and exact need completions of one turn: leave them out, because this trainer has "
                 f"{' and '.join(features)}"
             )
-        task = probe_task(trainer, probe, correct, threshold, answer)
+        with isolated_rng():  # a reward of the user's may draw random numbers
+            task = probe_task(trainer, probe, correct, threshold, answer)
         if "environment_factory" in features:
             check_row_contamination(trainer.train_dataset, dataset_rows(task), task)
         else:
@@ -183,7 +185,8 @@ class SupportCallback(TrainerCallback):
             if found is not None:
                 self.evaluations.add_row(found, state)
         else:
-            self.observer.attempt("has no base pool", step, lambda: self._prepare_base(step), (OffleashError,))
+            with isolated_rng():
+                self.observer.attempt("has no base pool", step, lambda: self._prepare_base(step), (OffleashError,))
 
     def _lay_out(self) -> None:
         if (writer := self.observer.trackers.tensorboard) is not None:
@@ -232,6 +235,10 @@ class SupportCallback(TrainerCallback):
 
         `last`: whether no further step will be measured.
         """
+        with isolated_rng():
+            return self._measure(step, last)
+
+    def _measure(self, step: int, last: bool) -> dict[str, float]:
         start = time.perf_counter()
         if not self.base_metrics:
             self._prepare_base(step)

@@ -7,6 +7,7 @@ Modules that are installed, the standard library and Offleash itself are not fol
 Of their objects only plain data is seen (numbers, text, collections, arrays, paths, patterns, dates, dataclasses).
 """
 
+import argparse
 import dataclasses
 import datetime
 import decimal
@@ -22,7 +23,7 @@ import sysconfig
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path, PurePath
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ MAX_VALUES = 200_000
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range)
 _BY_TEXT = (PurePath, decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta)
-_NOT_STATE = {"__module__", "__dict__", "__weakref__", "__doc__", "__annotations__", "__qualname__", "__firstlineno__"}
-_NOT_STATE |= {"__static_attributes__", "__orig_bases__", "__parameters__", "__match_args__", "__annotate__"}
+_METHODS = (FunctionType, staticmethod, classmethod, property)
+_HOLDERS = (argparse.Namespace, SimpleNamespace)
 _INSTALLED = {"site-packages", "dist-packages"}
 _STANDARD = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
 
@@ -154,13 +155,12 @@ class _Walk:
     def _class(self, kind: type) -> Any:
         if is_installed(kind.__module__):
             return ["installed", *_versioned(kind.__module__), kind.__qualname__]
-        members = {name: value for name, value in vars(kind).items() if name not in _NOT_STATE}
+        # Of what Python and libraries add under names like __module__, only the methods are the user's.
+        members = {name: v for name, v in vars(kind).items() if isinstance(v, _METHODS) or not name.startswith("__")}
         members = {name: value for name, value in members.items() if not name.startswith("_abc_")}
-        return [
-            "class",
-            [self.of(base) for base in kind.__bases__],
-            *([n, self.of(members[n])] for n in sorted(members)),
-        ]
+        fields = {name: str(annotation) for name, annotation in vars(kind).get("__annotations__", {}).items()}
+        bases = [self.of(base) for base in kind.__bases__]
+        return ["class", bases, fields, *([name, self.of(members[name])] for name in sorted(members))]
 
     def _array(self, value: Any) -> Any:
         array = np.asarray(value)
@@ -169,7 +169,7 @@ class _Walk:
 
     def _object(self, value: Any) -> Any:
         kind = type(value)
-        is_data = dataclasses.is_dataclass(value)
+        is_data = dataclasses.is_dataclass(value) or isinstance(value, _HOLDERS)
         if is_installed(kind.__module__) and not is_data:
             if callable(value) and not hasattr(value, "__dict__") and not is_installed(_module_of(value)):
                 raise ConfigError(
@@ -178,11 +178,8 @@ class _Walk:
                 )
             identity = [getattr(value, name, None) for name in ("__module__", "__qualname__", "version")]
             return ["of", *_versioned(kind.__module__), kind.__qualname__, *map(str, identity)]
-        if is_data:
-            state = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
-        else:
-            slots = [name for base in kind.__mro__ for name in _slots(base) if hasattr(value, name)]
-            state = {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
+        slots = [name for base in kind.__mro__ for name in _slots(base) if hasattr(value, name)]
+        state = {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
         return ["object", self.of(kind), *([name, self.of(state[name])] for name in sorted(state))]
 
 
@@ -201,15 +198,25 @@ def _referenced(function: FunctionType) -> Iterator[tuple[list[str], Any]]:
 
 
 def _member(name: str, value: Any, following: list[dis.Instruction]) -> tuple[tuple[str, ...], Any]:
-    """What `module.part.function` leads to; modules of the user only, installed ones count as a whole."""
+    """What `module.part.function` or `args.alpha` leads to, so that other members do not count."""
     path = [name]
     for step in following:
-        is_ours = isinstance(value, ModuleType) and not is_installed(value.__name__)
-        if not is_ours or step.opname not in ("LOAD_ATTR", "LOAD_METHOD") or not hasattr(value, step.argval):
+        if (
+            not _has_members(value)
+            or step.opname not in ("LOAD_ATTR", "LOAD_METHOD")
+            or not hasattr(value, step.argval)
+        ):
             break
         path.append(step.argval)
         value = getattr(value, step.argval)
     return tuple(path), value
+
+
+def _has_members(value: Any) -> bool:
+    """Whether it is a module of the user, parsed arguments or settings; an installed module counts as a whole."""
+    if isinstance(value, ModuleType):
+        return not is_installed(value.__name__)
+    return isinstance(value, _HOLDERS) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
 
 
 def _imported(function: FunctionType, steps: list[dis.Instruction], number: int) -> dict[tuple[str, ...], Any]:

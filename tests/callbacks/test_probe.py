@@ -4,9 +4,12 @@ import asyncio
 import functools
 import json
 import math
+import random
 
 import pytest
+import torch
 from datasets import Dataset, IterableDataset
+from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 from offleash import RolloutCallback, SupportCallback, SupportGuard, load_task, task_from_dataset
@@ -68,6 +71,20 @@ def test_the_three_lines_judge_by_the_first_of_several_rewards_as_the_trainer_do
     assert len(rows) == 4 * len(PROBE)
     assert [row["correct"] for row in rows] == [digits[row["problem_id"]] in row["completion"] for row in rows]
     assert {row["correct"] for row in rows} == {True, False}
+
+
+def test_a_reward_that_draws_random_numbers_does_not_change_training(trainer_of, trajectory):
+    def noisy(completions, digit, **columns):
+        assert random.random() + float(torch.rand(1)) < 2
+        return has_digit(completions, digit)
+
+    runs = [trainer_of(noisy, name, max_steps=2, logging_steps=1, learning_rate=1e-3) for name in ("plain", "watched")]
+    for trainer in runs:
+        set_seed(5)
+        if trainer is runs[1]:
+            trainer.add_callback(SupportCallback(trainer, PROBE, k=4, every=1))
+        trainer.train()
+    assert trajectory(runs[0]) == trajectory(runs[1])
 
 
 def test_a_float_reward_needs_a_threshold_and_is_counted_from_it_on(trainer_of):

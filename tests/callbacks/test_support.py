@@ -53,7 +53,8 @@ def test_without_isolation_the_trajectory_would_differ(make_trainer, probe, traj
 
     plain = make_trainer("plain", max_steps=2)
     plain.train()
-    monkeypatch.setattr("offleash.callbacks.policy.sampler.isolated_rng", nullcontext)
+    for module in ("policy.sampler", "support"):
+        monkeypatch.setattr(f"offleash.callbacks.{module}.isolated_rng", nullcontext)
     careless = make_trainer("careless", max_steps=2)
     monitor_of(careless, probe)
     careless.train()

@@ -1,5 +1,6 @@
 """The fingerprint of a verifier changes with its code and whatever its verdict depends on, and with nothing else."""
 
+import argparse
 import functools
 import importlib
 import subprocess
@@ -155,6 +156,20 @@ def test_a_function_of_a_library_counts_by_its_name_and_version(monkeypatch):
     assert before != verifier_fingerprint(np.testing.assert_allclose)
     monkeypatch.setattr(np, "__version__", "99")
     assert verifier_fingerprint(np.testing.assert_equal) != before
+
+
+ARGS = argparse.Namespace(alpha=1.0, output_dir="runs/1")
+
+
+def test_of_parsed_arguments_only_those_that_are_read_count(monkeypatch):
+    def reward(completions, **columns):
+        return [ARGS.alpha for _ in completions]
+
+    first = verifier_fingerprint(reward)
+    monkeypatch.setattr(ARGS, "output_dir", "runs/2")
+    assert verifier_fingerprint(reward) == first
+    monkeypatch.setattr(ARGS, "alpha", 2.0)
+    assert verifier_fingerprint(reward) != first
 
 
 def test_too_much_to_look_at_is_refused():
