@@ -106,8 +106,6 @@ class RewardedTask(Protocol):
 
     correct: Callable[..., Any]
     """Called as TRL calls a reward function."""
-    train_dataset: Any
-    """The rows that it was made from, one per problem."""
 
     def verdict(self, reward: float | None, completion: str, truncated: bool) -> Verdict:
         """What a reward of a completion means; None: the reward does not apply."""

@@ -21,8 +21,9 @@ def reward_of(task: Task) -> Callable[..., Any] | None:
 
 def dataset_rows(task: Task) -> list[dict[str, Any]]:
     """The problems as rows of a training dataset: those the task was made from, or prompts with their metadata."""
-    if isinstance(task, RewardedTask):
-        return [dict(row) for row in task.train_dataset]
+    rows = getattr(task, "train_dataset", None) if isinstance(task, RewardedTask) else None
+    if rows is not None:
+        return [dict(row) for row in rows]
     return [{**problem.meta, "prompt": problem.prompt} for problem in task.problems]
 
 
