@@ -16,7 +16,7 @@ DOOR = {
     "offleash.eval": {
         *("Estimate", "OffleashError", "Pool", "Problem", "Sampling", "Task", "Verdict"),
         *("answer_entropy", "compare", "dynamics", "leash_line", "load_task", "noise_test", "pass_at_k"),
-        *("sample_pool", "score_pool", "write_report"),
+        *("sample_pool", "score_pool", "write_report", "merge_pools", "rejudge_pool"),
     },
 }
 NAMES = [(module, name) for module, names in DOOR.items() for name in sorted(names)]
