@@ -16,7 +16,7 @@ DOOR = {
     "offleash.eval": {
         *("Estimate", "OffleashError", "Pool", "Problem", "Sampling", "Task", "Verdict"),
         *("answer_entropy", "compare", "dynamics", "leash_line", "load_task", "noise_test", "pass_at_k"),
-        *("for_trl", "sample_pool", "score_pool", "task_from_dataset", "write_report"),
+        *("for_trl", "merge_pools", "rejudge_pool", "sample_pool", "score_pool", "task_from_dataset", "write_report"),
     },
 }
 NAMES = [(module, name) for module, names in DOOR.items() for name in sorted(names)]
