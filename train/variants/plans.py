@@ -138,6 +138,9 @@ def planned_runs(plan: Plan, out: Path, processes: int = 1) -> list[Run]:
     base = [recipe, write_settings(out, "common", {**plan.settings, "probe_args": problems})]
     arms = {PLAIN: plan.controls[PLAIN], **plan.controls, **plan.variants}
     overlays = [overlay for arm in arms for overlay in _overlays(arm, arms[arm], arm in plan.controls, out)]
+    names = [overlay.name for overlay in overlays]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"two arms of the plan are called {twice!r}: rename one of the files or classes")
     recipes = check_runs(make_runs(base, overlays, plan.seeds[:1], out), processes)
     if plan.equal_samples is not None:
         totals = {name: total_samples(recipe) for name, recipe in recipes.items()}

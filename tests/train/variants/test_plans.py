@@ -165,3 +165,7 @@ def test_an_arm_may_be_an_explorer_of_ones_own(tmp_path, write, monkeypatch):
     assert recipes["Safe_weight-0.2"].run.explorers == {f"{name}:Safe": {"weight": 0.2}}
     assert recipes["Safe_weight-0.2"].training.beta == 0.5
     assert recipes["Safe_weight-0.2.2"].run.explorers == {f"{name}:Safe": {"weight": 0.4}}
+    (tmp_path / f"{name}_b.py").write_text((tmp_path / f"{name}.py").read_text())
+    twins = {f"{name}:Safe": [{}, {}], f"{name}_b:Safe": [{}, {}]}
+    with pytest.raises(ConfigError, match="two arms of the plan are called 'Safe'"):
+        planned_runs(read_plan(write(variants=twins)), tmp_path / "twins")
