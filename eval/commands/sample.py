@@ -64,7 +64,7 @@ def _check_flag_combinations(options: argparse.Namespace) -> None:
 
 def _check_names(options: argparse.Namespace, settings: SampleSettings) -> None:
     """What can be refused before anything is loaded."""
-    for name in options.task:
+    for name in options.task or ():
         check_task_name(name)
     for text in options.task_args:
         json_option(text, "--task-args")
