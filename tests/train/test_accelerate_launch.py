@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from offleash.train.accelerate_launch import main, reported
+from offleash.train.commands.train import launch_command
+from offleash.train.preflight.launch import processes_asked
 from offleash.train.run_folder.checkpoints import choose_checkpoint
 
 TWO = ["--config_file", "recipes/accelerate/cpu_two_processes.yaml", "--main_process_port", "0"]
@@ -69,6 +71,11 @@ def test_what_the_launcher_refuses_is_one_line_and_status_2(words, named, capsys
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert named in err
+
+
+def test_its_command_line_tells_training_how_many_processes_were_asked_for():
+    """Accelerate may start fewer than that, which is refused."""
+    assert processes_asked(launch_command(["--num_processes", "3", "--config", "lab"])) == 3
 
 
 @pytest.mark.parametrize("launcher", [[], pytest.param(TWO, marks=pytest.mark.slow)], ids=["one", "two"])
