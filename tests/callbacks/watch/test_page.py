@@ -30,7 +30,7 @@ def show(page, measured, steps, asked=None):
             asked.append(step)
         return counted[step].hits
 
-    page.write(base, base_hits, {step: metrics[step] for step in steps}, hits_of)
+    page.write("sums", base, base_hits, {step: metrics[step] for step in steps}, hits_of)
 
 
 def test_the_page_is_the_same_in_whatever_order_steps_were_measured(tmp_path, measured, read_scalars, read_tags):
