@@ -16,14 +16,13 @@ from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import STATUSES, VALUES, Hits, Tally
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spellings import Spelled, match_spellings, respelled
-from offleash.eval.stats.cover import TAUS, cover_at_tau
 from offleash.eval.stats.diversity import effective_answers
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.leash.against import AgainstLine
 from offleash.eval.stats.leash.pools import pool_against_line, pool_line
 from offleash.eval.stats.leash.verdict import Word, verdict
 from offleash.eval.stats.noise import NoiseTest, noise_test
-from offleash.eval.stats.passk import pass_at_k, powers_of_two
+from offleash.eval.stats.passk import TAUS, cover_at_tau, pass_at_k, powers_of_two
 from offleash.eval.stats.posterior import expected_metrics
 from offleash.eval.stats.support import CELLS, EPS, METRICS, STABLE_HITS, detection_limit, dynamics
 

@@ -299,7 +299,7 @@ COVER_AT_TAU = Metric(
     "cover_at_tau/{tau}",
     "fraction",
     "problems with a success rate of at least tau (plug-in); tau = 0.2, 0.8",
-    "eval.stats.cover.cover_at_tau",
+    "eval.stats.passk.cover_at_tau",
     base="cover_at_tau/base/{tau}",
 )
 TOKEN_ENTROPY = Metric(

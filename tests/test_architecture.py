@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("eval.convert.readers",),
     ("eval.pool",),
     ("eval.stats.leash",),
+    ("eval.tasks.gym",),
     ("eval.engines.cluster", "eval.tasks", "eval.stats"),
     ("eval.engines", "eval.verify"),
     ("eval.verify.math_answers",),

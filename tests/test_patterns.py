@@ -249,7 +249,7 @@ def test_patterns_are_found_wherever_they_stand() -> None:
     assert {where.split(": ")[0] for where in UNKNOWN} == ONLY_KNOWN_AT_RUN_TIME.keys()
     used = {(one.where.split(":")[0], one.methods) for one in FOUND}
     assert ("eval/tasks/text_tasks.py", ("findall",)) in used  # compiled here, used there
-    assert ("eval/tasks/gym_answers.py", ("search",)) in used  # written where it is used
+    assert ("eval/tasks/gym/answers.py", ("search",)) in used  # written where it is used
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,8 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _gym_table() -> str:
-    from offleash.eval.tasks.gym_levels import HARD, PAPER
-    from offleash.eval.tasks.gym_tasks import GUESSABLE, UNSUPPORTED
+    from offleash.eval.tasks.gym.levels import HARD, PAPER
+    from offleash.eval.tasks.gym.tasks import GUESSABLE, UNSUPPORTED
 
     try:
         from reasoning_gym.factory import DATASETS

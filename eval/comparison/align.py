@@ -31,9 +31,8 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spellings import Spelled, match_spellings
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
 from offleash.eval.scoring.summary import problem_means
-from offleash.eval.stats.cover import TAUS, cover_at_tau
 from offleash.eval.stats.diversity import effective_answers
-from offleash.eval.stats.passk import pass_at_k
+from offleash.eval.stats.passk import TAUS, cover_at_tau, pass_at_k
 from offleash.eval.stats.stopping import stopped_pass_at_k
 
 Floats = NDArray[np.float64]

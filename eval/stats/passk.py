@@ -3,19 +3,32 @@
 pass@k is the unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, eq. 1): of n samples c are correct, and
 1 - C(n-c, k)/C(n, k) is the share of k-subsets that hold a correct one. The ratio is a running product over k, so all
 budgets 1..n of a problem cost n multiplications and lose no digits to logarithms. k > n is undefined: NaN.
+
+cover@tau (Dragoi et al. 2025, arXiv 2510.08325, "Beyond Pass@k") is the fraction of problems that a model solves with a
+probability of at least tau: the mean of 1{p >= tau}, with p estimated by c/n. A small tau asks for breadth, a large one
+for reliability; pass@k is an average of it over tau with nearly all its weight near 0. The estimate is a plug-in: an
+indicator of p has no unbiased estimator, and a problem whose p lies within 1/sqrt(n) of tau may fall on either side.
+Compare pools at the same k: of n samples, what k of them show on average.
+
 Two curves are compared in `offleash.eval.stats.curves`. Asked for by verl#7240, limit-of-RLVR#10 and others.
 """
+
+import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.counts import check_budgets, check_counts, check_draws
+from offleash.eval.stats.subsets import in_support
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+TAUS = (0.2, 0.8)
+"""Of cover@tau, what is reported: breadth and reliability."""
 _BLOCK = 2_000_000  # products held in memory at once
+_ROUNDING = 1e-9
 
 
 def powers_of_two(k: int) -> list[int]:
@@ -84,3 +97,21 @@ def majority_at_k(
     winners_ba = (votes_ba == votes_ba.max(axis=1, keepdims=True, initial=0)) & (votes_ba > 0)
     winners_b = winners_ba.sum(axis=1)
     return float(np.mean((winners_ba & correct).sum(axis=1) / np.maximum(winners_b, 1)))
+
+
+def cover_at_tau(correct_p: ArrayLike, n_p: ArrayLike, tau: float, k_p: ArrayLike | None = None) -> Floats:
+    """1.0 for each problem with c/n >= tau, 0.0 for the others; cover@tau is the mean.
+
+    With `k_p`, the fraction of k-subsets of a problem's samples with that rate. NaN where k (n without) is less than
+    1/tau or 1/(1 - tau): then only "never" or "always" tells the two sides apart.
+    """
+    checked = check_draws("correct_p", correct_p, n_p, least=0)
+    correct, n = (np.atleast_1d(counts).astype(np.float64) for counts in checked)
+    if not 0 < tau < 1:
+        raise ConfigError(f"tau must lie strictly between 0 and 1, got {tau}")
+    budget = n if k_p is None else np.broadcast_to(check_counts("k_p", k_p).astype(np.float64), n.shape)
+    covered_p = np.where(correct >= tau * n - _ROUNDING, 1.0, 0.0)
+    for k in np.unique(budget[(budget < n) & (budget > 0)]).tolist():
+        fewer = (budget == k) & (budget < n)
+        covered_p[fewer] = in_support(correct[fewer], n[fewer], k, math.ceil(tau * k - _ROUNDING))
+    return np.where(budget * min(tau, 1 - tau) >= 1 - _ROUNDING, covered_p, np.nan)

@@ -21,7 +21,7 @@ TASKS: dict[str, str | Benchmark] = {
     "colouring": "offleash.eval.tasks.colouring:Colouring",
     "countdown": "offleash.eval.tasks.countdown:Countdown",
     "data": "offleash.eval.tasks.data_task:data_task",
-    "gym": "offleash.eval.tasks.gym_tasks:Gym",
+    "gym": "offleash.eval.tasks.gym.tasks:Gym",
     **BENCHMARKS,
 }
 
@@ -68,6 +68,6 @@ def _find(name: str) -> Callable[..., Any]:
     if isinstance(entry, Benchmark):
         return entry
     if name.startswith("gym/"):
-        return partial(import_module("offleash.eval.tasks.gym_levels").gym_task, name)
+        return partial(import_module("offleash.eval.tasks.gym.levels").gym_task, name)
     table = {known: path if isinstance(path, str) else "" for known, path in TASKS.items()}
     return find("task", name, table, ("verify", "correct_answers"))

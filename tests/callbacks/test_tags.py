@@ -9,8 +9,8 @@ import pytest
 
 from offleash.callbacks import RolloutCallback, SupportCallback, tags
 from offleash.callbacks.tags import METRICS, Metric, pass_at, token_entropy
-from offleash.eval.stats.cover import TAUS
 from offleash.eval.stats.exact_support import EPSILONS
+from offleash.eval.stats.passk import TAUS
 from offleash.eval.stats.support import STABLE_HITS
 from offleash.eval.tasks import load_task
 from offleash.train.explorers import EXPLORERS, load_explorers

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.beta_binomial import BetaBinomial, fit_beta_binomial
 from offleash.eval.stats.counts import check_counts, check_draws, check_threshold
-from offleash.eval.stats.cover import cover_at_tau
 from offleash.eval.stats.diversity import pcmd
 from offleash.eval.stats.entropy import answer_entropies, answer_entropy, answer_entropy_at_k, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
-from offleash.eval.stats.passk import majority_at_k, pass_at_k
+from offleash.eval.stats.passk import cover_at_tau, majority_at_k, pass_at_k
 from offleash.eval.stats.posterior import posterior_dynamics, probability_above
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
 from offleash.eval.stats.subsets import expected_cells, in_support

@@ -19,8 +19,8 @@ from offleash.eval.tasks import code_tasks
 from offleash.eval.tasks.change import Change
 from offleash.eval.tasks.colouring import Colouring
 from offleash.eval.tasks.countdown import Countdown
-from offleash.eval.tasks.gym_answers import EXECUTED, NORMALIZERS, refused, spelled
-from offleash.eval.tasks.gym_tasks import Gym
+from offleash.eval.tasks.gym.answers import EXECUTED, NORMALIZERS, refused, spelled
+from offleash.eval.tasks.gym.tasks import Gym
 from offleash.eval.tasks.math_tasks import MathAnswers
 from offleash.eval.tasks.text_tasks import JudgedAnswers, TextAnswers
 from offleash.eval.verify.judge import Grade, GradeFile

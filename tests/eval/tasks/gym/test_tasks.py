@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.gym_answers import GUARDS, refused
-from offleash.eval.tasks.gym_tasks import GUESSABLE, UNSUPPORTED, Gym
+from offleash.eval.tasks.gym.answers import GUARDS, refused
+from offleash.eval.tasks.gym.tasks import GUESSABLE, UNSUPPORTED, Gym
 from offleash.eval.verify.health import bad_golds
 
 KINDS = [

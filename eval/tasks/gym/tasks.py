@@ -15,7 +15,7 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 from offleash.eval.tasks.answer_task import Scored, SlowTask
-from offleash.eval.tasks.gym_answers import GUARDS, refused, spelled
+from offleash.eval.tasks.gym.answers import GUARDS, refused, spelled
 from offleash.eval.verify.extract import TAGGED_STEPS, Found, extract
 from offleash.eval.verify.sandbox.workers import WorkerPool
 
@@ -70,7 +70,7 @@ class Gym(SlowTask):
             problem.id: base64.b64encode(pickle.dumps(entry)).decode()
             for problem, entry in zip(problems, entries, strict=True)
         }
-        self.pool = WorkerPool("offleash.eval.tasks.gym_scoring:score", workers=workers, job_seconds=job_seconds)
+        self.pool = WorkerPool("offleash.eval.tasks.gym.scoring:score", workers=workers, job_seconds=job_seconds)
         self._threshold = 1.0 if dataset in PROPORTIONAL else CORRECT
         self._guard = GUARDS.get(dataset, lambda answer, gold: True)
         self._golds = {problem.id: problem.gold for problem in problems}

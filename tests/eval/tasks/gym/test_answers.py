@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from offleash.eval.tasks.gym_answers import EXECUTED, refused, spelled
+from offleash.eval.tasks.gym.answers import EXECUTED, refused, spelled
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.tasks.gym_tasks import UNSUPPORTED, Gym
+from offleash.eval.tasks.gym.tasks import UNSUPPORTED, Gym
 from offleash.eval.tasks.loading import choose
 
 SIZE, SEED = 50, 45
 """As in reasoning-gym's own evaluation sets."""
 
-HARD: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("gym_hard.toml").read_text(encoding="utf-8"))
+HARD: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("hard.toml").read_text(encoding="utf-8"))
 
 # The paper gives their number of vertices only; the colors are those of the hard set.
 PAPER: dict[str, tuple[str, dict[str, Any]]] = {

@@ -1,7 +1,7 @@
 """reasoning-gym's own scorers, as a job for a killable worker. Imported only inside workers.
 
 Several of them execute the answer, hang, raise on what they cannot read, or change the problem they score: each job
-gets its own copy of the problem, and `gym_answers` has already rejected whatever could execute code. A module of its
+gets its own copy of the problem, and `answers` has already rejected whatever could execute code. A module of its
 own, so that workers are forked from a process that has reasoning-gym imported (5 seconds).
 """
 

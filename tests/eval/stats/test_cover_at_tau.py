@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.cover import cover_at_tau
-from offleash.eval.stats.passk import pass_at_k
+from offleash.eval.stats.passk import cover_at_tau, pass_at_k
 
 
 def test_a_problem_is_covered_from_tau_on() -> None:
