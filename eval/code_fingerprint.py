@@ -26,8 +26,6 @@ from pathlib import Path, PurePath
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import canonical_json
 
@@ -65,6 +63,12 @@ def is_installed(module_name: str) -> bool:
         return top == "offleash" or top in sys.stdlib_module_names
     path = Path(file).resolve()  # a file of the user may have the name of one that comes with Python
     return not _INSTALLED.isdisjoint(path.parts) or any(folder in path.parents for folder in _STANDARD)
+
+
+def _array_types() -> tuple[type, ...]:
+    """Of numpy, if anybody has imported it: without it there is no array to look at."""
+    numpy = sys.modules.get("numpy")
+    return () if numpy is None else (numpy.ndarray, numpy.generic)
 
 
 class _Walk:
@@ -115,7 +119,7 @@ class _Walk:
             ((list, tuple), lambda items: [_name(type(items)), *map(self.of, items)]),
             ((set, frozenset), lambda items: ["set", *sorted(map(self._alone, items))]),
             (dict, lambda items: [_name(type(items)), *([self.of(k), self.of(v)] for k, v in items.items())]),
-            ((np.ndarray, np.generic), self._array),
+            (_array_types(), self._array),
         )
 
     def _alone(self, item: Any) -> str:
@@ -163,7 +167,7 @@ class _Walk:
         return ["class", bases, fields, *([name, self.of(members[name])] for name in sorted(members))]
 
     def _array(self, value: Any) -> Any:
-        array = np.asarray(value)
+        array = sys.modules["numpy"].asarray(value)
         content = self.of(array.tolist()) if array.dtype.hasobject else hashlib.sha256(array.tobytes()).hexdigest()
         return ["array", str(array.dtype), str(array.shape), content]
 

@@ -91,7 +91,8 @@ def find_keyword_function(kind: str, name: str, reads: Sequence[str], given: Seq
 
     It must name one of `reads` as its parameter: not everything that swallows keywords is meant to be called so.
     """
-    check_name(kind, name, (), "my_module:my_function")
+    if not name.partition(":")[0] or name.startswith("."):
+        raise ConfigError(f"{kind} {name!r} must be the path of a function: my_module:my_function")
     function = _imported(kind, name, name)
     if not inspect.isfunction(function):
         raise ConfigError(f"{kind} {name!r} is a {type(function).__name__}: it must be a function")

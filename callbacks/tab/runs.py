@@ -4,6 +4,7 @@ Only the run's folder and the base pool that it names are read: whatever is aske
 problems that were found there, never made into a path, and links that lead out are refused.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from offleash.eval.browse.cell import cell
 from offleash.eval.browse.grid import LEVELS, Column, Level, column, grid
 from offleash.eval.comparison.run import run_pools
 from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.pool.manifest import NAME
 from offleash.eval.pool.pool import Pool
 
 
@@ -43,7 +45,7 @@ class MonitoredRun:
 
     def steps(self) -> list[int]:
         """The measured steps whose samples are there."""
-        return [step for step in sorted(self.record()["steps"]) if (self._step_path(step) / "pool.json").is_file()]
+        return [step for step in sorted(self.record()["steps"]) if (self._step_path(step) / NAME).is_file()]
 
     def described(self) -> dict[str, Any]:
         """As the page lists it: its settings, its metrics at every step, and the verdict in a word."""
@@ -111,13 +113,19 @@ class MonitoredRun:
 def _opened(path: Path, within: Path) -> Pool:
     """The pool, if it and its files are inside `within`. Raises RunNotFound otherwise."""
     limit = within.resolve()
-    for file in (path, path / "pool.json", path / "problems.parquet", *path.glob("samples-*.parquet")):
-        if not file.resolve().is_relative_to(limit):
-            raise RunNotFound(f"{file.name} leads out of {within.name}")
+
+    def check(files: Iterable[Path]) -> None:
+        for file in files:
+            if not file.resolve().is_relative_to(limit):
+                raise RunNotFound(f"{file.name} leads out of {within.name}")
+
+    check([path, path / NAME])
     try:
-        return Pool.open(path)
+        pool = Pool.open(path)
     except (ConfigError, PoolError) as error:
         raise RunNotFound(str(error)) from error
+    check([pool.manifest.problem_path(path), *pool.parts.paths()])
+    return pool
 
 
 def _signature(pool: Pool) -> tuple[tuple[str, int], ...]:

@@ -19,7 +19,8 @@ Files = dict[str, list[int]]
 
 DEEP = 3
 """How many folders below the run's one may be."""
-_STEP = re.compile(r"(?:.*(?:step|checkpoint|ckpt|iter|completions)\D*)??(\d+)(?:_\D*)?", re.IGNORECASE)
+_NAMES = ("step", "checkpoint", "ckpt", "iter", "completions")
+_DIGITS = re.compile(r"\d+")
 _TRAINING_ONLY = ("optimizer*", "scheduler*", "rng_state*", "training_args.bin", "global_step*", "scaler.pt", SEAL)
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
 
@@ -64,8 +65,19 @@ def _model_folders(folder: Path, deep: int) -> Iterator[Path]:
 
 def step_of(path: Path) -> int | None:
     """The step that a path names, in its innermost part that names one."""
-    found = [match for part in path.parts if (match := _STEP.fullmatch(part))]
-    return int(found[-1][1]) if found else None
+    found = [step for part in path.parts if (step := _named(part)) is not None]
+    return found[-1] if found else None
+
+
+def _named(part: str) -> int | None:
+    """The last number of a name like `checkpoint-200`, `global_step_50` or `100`; after it only `_words` may stand."""
+    numbers = list(_DIGITS.finditer(part))
+    if not numbers:
+        return None
+    before, after = part[: numbers[-1].start()], part[numbers[-1].end() :]
+    tail = before[numbers[-2].end() :] if len(numbers) > 1 else before
+    is_named = not before or any(name in tail.lower() for name in _NAMES)
+    return int(numbers[-1][0]) if is_named and (not after or after.startswith("_")) else None
 
 
 def is_own(name: str) -> bool:

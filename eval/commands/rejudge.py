@@ -1,26 +1,22 @@
 """Judge the stored completions of a pool again, after the verifier changed. Nothing is sampled.
 
-    offleash rejudge pools/base                                    by the task that the pool names
-    offleash rejudge pools/mine --task my_module:MyTask
-    offleash rejudge pools/lab --task-args '{"split": "probe", "n": 200}'
-
 All verdicts are replaced at once: a pool never holds verdicts of two verifiers, and until the last completion is judged
 the former ones hold. The same command goes on after a crash. The task must have the problems of the pool, so give the
 --task and --task-args that it was sampled with. `offleash sample` does the same by itself if it finds a pool that
 differs in nothing but the verifier. From Python: offleash.eval.rejudge_pool.
+
+examples:
+    offleash rejudge pools/base                                    by the task that the pool names
+    offleash rejudge pools/mine --task my_module:MyTask
+    offleash rejudge pools/lab --task-args '{"split": "probe", "n": 200}'
 """
 
-import argparse
-
 from offleash.eval.console import say
-from offleash.eval.flags import json_option
-from offleash.eval.pool.rejudge import rejudge_pool
+from offleash.eval.flags import command_parser, json_option
 
 
 def main(argv: list[str]) -> int:
-    made = argparse.ArgumentParser(
-        prog="offleash rejudge", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = command_parser("rejudge", __doc__)
     made.add_argument("pool", metavar="POOL")
     made.add_argument("--task", help="a name (offleash tasks lists them) or my_module:MyTask; default: the pool's")
     made.add_argument("--task-args", default="{}", metavar="JSON", help="arguments of the task")
@@ -32,6 +28,8 @@ def main(argv: list[str]) -> int:
         help="share of verdicts that may fail before judging stops (default 0.01)",
     )
     options = made.parse_args(argv)
+    from offleash.eval.pool.rejudge import rejudge_pool  # and pyarrow with it, which --help need not wait for
+
     done = rejudge_pool(
         options.pool,
         options.task,

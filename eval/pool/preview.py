@@ -45,7 +45,7 @@ def preview(planned: PlannedPool) -> Preview:
     missing, is_measured = int(missing_p.sum()), existing > 0
     size: float = _BYTES_PER_TOKEN * spec.max_new_tokens + _BYTES_PER_SAMPLE
     if pool is not None and is_measured:
-        size = sum(path.stat().st_size for path in pool.path.glob("samples-*.parquet")) / existing
+        size = sum(path.stat().st_size for path in pool.parts.paths()) / existing
     mean = None if counted is None else _mean_tokens(counted)
     longest = planned.prompts.longest
     lengths_p = np.array([len(prompt) for prompt in planned.prompts.prompts])

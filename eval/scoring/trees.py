@@ -182,9 +182,11 @@ def _attention(model: Any, trees: Sequence[Tree], width: int, device: torch.devi
             seen[r, here, here] = True
             positions[r, here] = positions[r, above] + 1
     dtype = model.get_input_embeddings().weight.dtype
-    # Added to the attention scores: both of transformers' own implementations take it. The smallest number instead of
-    # minus infinity, so that padding, which sees nothing, has no NaN.
-    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(torch.from_numpy(~seen), torch.finfo(dtype).min)
+    # Added to the attention scores: both of transformers' own implementations take it. A number instead of minus
+    # infinity, so that padding, which sees nothing, has no NaN; one that stays a number in 32 bits, in which the eager
+    # implementation takes its softmax whatever the model's dtype.
+    unseen = max(torch.finfo(dtype).min, -1e30)
+    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(torch.from_numpy(~seen), unseen)
     return {"attention_mask": mask[:, None].to(device), "position_ids": torch.from_numpy(positions).to(device)}
 
 

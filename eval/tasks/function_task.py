@@ -14,6 +14,7 @@ from offleash.eval.problem import Problem, Verdict
 from offleash.eval.tasks.answer_task import TextTask
 from offleash.eval.tasks.text_tasks import ANSWER_STEPS, class_of
 from offleash.eval.verify.extract import extract
+from offleash.eval.verify.verdicts import verdicts_of
 
 PARAMETERS = ("completion", "gold", "row")
 FORMS = ("{}", "\\boxed{{{}}}", "<answer>{}</answer>", "#### {}")
@@ -90,6 +91,6 @@ class FunctionAnswers(TextTask):
         """The gold as the function accepts it; None if it does not."""
         for form in FORMS:
             written = form.format(problem.gold)
-            if any(verdict.correct for verdict in self.verify([problem], [written])):
+            if any(verdict.correct for verdict in verdicts_of(self.verify, [problem], [written])):
                 return written
         return None

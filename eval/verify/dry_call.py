@@ -101,10 +101,12 @@ def _called(task: Task, method: str, problem: Problem) -> Any:
 
 
 def _judged(task: Task, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+    judge = task.verify
+
     def verify(
         problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
     ) -> list[Verdict]:
-        verdicts = task.verify(problems, completions, truncated)
+        verdicts = judge(problems, completions, truncated)
         _check_verdicts(task, problems, verdicts)
         return verdicts
 

@@ -189,7 +189,7 @@ def test_spellings_lost_and_gained_are_counted_where_a_task_tells_them_apart(tmp
     assert metrics["support/spelling/respelled"] == 2  # the policy reaches 2*2 in another spelling
     assert metrics["support/spelling/p_shrunk_strength"] < 0.01 < metrics["support/spelling/p_expanded_strength"]
     assert spelling_metrics(base, None) == spelling_metrics(None, policy) == {}
-    assert spelling_words(metrics) == "; spellings: NSCR -0.250, lost 2, 2 of them of answers still reached"
+    assert spelling_words(metrics) == ", spellings lost 2 (p = .001)"
     assert spelling_words({}) == ""
 
 

@@ -98,7 +98,7 @@ def test_a_full_disk_costs_the_reports_and_not_the_run(make_trainer, tmp_path, m
     for place in (
         "callbacks.support.write_record",
         "callbacks.guard.write_atomic",
-        "callbacks.trackers._to_tensorboard",
+        "callbacks.trackers.to_tensorboard",
     ):
         monkeypatch.setattr(f"offleash.{place}", refuse)
     trainer.train()

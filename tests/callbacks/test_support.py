@@ -395,19 +395,19 @@ def test_runs_with_another_k_or_other_problems_share_a_base_pool_and_a_resumed_o
     trainer = make_trainer("run", max_steps=2, save_strategy="steps", save_steps=2)
     monitor = monitor_of(trainer, probe)
     trainer.train()
-    base, metrics = monitor.base_hits.checksum(), dict(monitor.base_metrics)
+    base, metrics = monitor.base.hits.checksum(), dict(monitor.base_metrics)
     other = make_trainer("other", max_steps=1)
     wider = monitor_of(other, load_task("countdown", split="probe", n=16), k=10)
     other.train()
     assert wider.base_pool.path == monitor.base_pool.path
-    assert wider.base_hits.n_p.tolist() == [10] * 16
+    assert wider.base.hits.n_p.tolist() == [10] * 16
     whole = Pool.open(monitor.base_pool.path)
     assert (whole.is_complete, whole.duplicates(), len(whole.problem_ids)) == (True, 0, 16)
     parts = whole.parts.paths()
     resumed = make_trainer("run", max_steps=3, save_strategy="no")
     late = monitor_of(resumed, probe)
     resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
-    assert late.base_hits.checksum() == base
+    assert late.base.hits.checksum() == base
     np.testing.assert_equal(late.base_metrics, metrics)
     assert whole.parts.paths() == parts
     assert min(late.history[0]["support/unit/p_shrunk"], wider.history[0]["support/unit/p_shrunk"]) > 0.001
@@ -455,5 +455,5 @@ def test_the_base_pool_of_an_earlier_version_is_found_by_its_former_name(make_tr
     again = monitor_of(second, probe, k=4)
     second.train()
     assert again.base_pool.path == former
-    assert again.base_hits.checksum() == monitor.base_hits.checksum()
+    assert again.base.hits.checksum() == monitor.base.hits.checksum()
     assert not path.exists()

@@ -245,7 +245,7 @@ def test_the_monitor_draws_and_scores_as_the_model_does_alone(family, recipe, re
     list(sampler.draw(plan_rounds(6, 2, 2, 8), seed=3))
     assert len(drawn) == 12
     moved = 0.0
-    for draw, ids in drawn:
+    for draw, _, ids, _ in drawn:
         problem = task.problems[draw.problem]
         logits = logits_alone(trainer, problem.prompt, ids)
         logits[:, trainer.model.config.image_token_id] = -torch.inf  # TRL lets none be drawn
@@ -294,26 +294,25 @@ def test_explorers_see_the_log_probabilities_of_what_was_drawn_before_the_pictur
     values = {"max_steps": 1, "monitor_every": 0, "train_args": {"odd": True}, "explorer": "unlikeliness"}
     made = recipe(request.getfixturevalue(family), **values)
     trainer = build_trainer(made)
-    seen, scored = [], trainer._scored
+    seen, rolled = [], trainer._rollouts
     prompts = {problem.id: problem.prompt for problem in trainer.verifier.task.problems}
 
-    def checked(inputs: Any) -> Any:
-        output = scored(inputs)
+    def checked(output: dict[str, Any]) -> Any:
         with torch.no_grad():
             ours = trainer._logps(trainer.model, output)
-        for row, ids, mask, logps in zip(
-            inputs, output["completion_ids"], output["completion_mask"], ours, strict=True
+        for problem_id, ids, mask, logps in zip(
+            trainer._local_ids, output["completion_ids"], output["completion_mask"], ours, strict=True
         ):
             drawn = ids[mask.bool()]
-            alone = logits_alone(trainer, prompts[row["problem_id"]], drawn.tolist()).log_softmax(1)
+            alone = logits_alone(trainer, prompts[problem_id], drawn.tolist()).log_softmax(1)
             assert logps[mask.bool()].tolist() == pytest.approx(
                 alone.gather(1, drawn[:, None])[:, 0].tolist(), abs=2e-5
             )
-            seen.append(row["problem_id"])
+            seen.append(problem_id)
         trainer.model.train()
-        return output
+        return rolled(output)
 
-    trainer._scored = checked
+    trainer._rollouts = checked
     trainer.train()
     assert len(seen) == 16
 

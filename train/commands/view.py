@@ -1,22 +1,25 @@
-"""Look at runs: TensorBoard, opened at the Support tab.
+"""Look at runs: TensorBoard, opened at the tab "Support".
 
-offleash view runs/lab                          one run
-offleash view runs/plain runs/focal             several, overlaid
-offleash view runs/lab --html lab.html          the tab as one file, to share: no server, no network
+The tab shows the verdict on each step in a sentence, what was lost and gained against noise, a map of all answers over
+the steps, and for each cell what base and policy wrote. With --html it is written as a file that needs no server and no
+network; a folder (DIR/) holds the completions of every cell.
+
+examples:
+    offleash view runs/lab                          one run
+    offleash view runs/plain runs/focal             several, overlaid
+    offleash view runs/lab --html lab.html          the tab as one file, to share
 """
 
-import argparse
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from offleash.eval.console import say
+from offleash.eval.flags import command_parser
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="offleash view", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("view", __doc__)
     parser.add_argument("run", nargs="+", type=Path, metavar="RUN", help="the folder of a monitored run")
     parser.add_argument("--port", type=int, default=6006, help="0: any that is free (default: 6006)")
     parser.add_argument("--host", default="localhost", help="where to listen (default: localhost)")

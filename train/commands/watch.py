@@ -1,10 +1,5 @@
 """Measure a run from its folder: every checkpoint becomes a pool, support metrics and a point in TensorBoard.
 
-    offleash watch runs/mine --task countdown --task-args '{"split": "probe", "n": 64}' --base lab --k 64
-    offleash watch runs/mine --task math500 --base Qwen/Qwen2.5-7B --engine vllm --k 1024 --plan until
-    offleash watch runs/mine ... --once --order oldest
-    offleash watch runs/verl/validation --dumps --task gsm8k
-
 DIR is the folder of a run of any trainer that writes Hugging Face checkpoints: ours, TRL's, folders like step_50 or
 global_step_50/actor/huggingface, models or LoRA adapters. The command runs beside the training or after it, on the
 same machine or on another one that sees the folder, and changes nothing in the run. Several share the checkpoints.
@@ -19,6 +14,12 @@ reads. Each becomes a pool, measured against the first, or against the pool that
 be the same at every step. `offleash watch --dumps --help` lists the flags.
 
 It ends with Ctrl-C, or with --once when all is measured; the exit status is 1 if a checkpoint had to be left out.
+
+examples:
+    offleash watch runs/mine --task countdown --task-args '{"split": "probe", "n": 64}' --base lab --k 64
+    offleash watch runs/mine --task math500 --base Qwen/Qwen2.5-7B --engine vllm --k 1024 --plan until
+    offleash watch runs/mine ... --once --order oldest
+    offleash watch runs/verl/validation --dumps --task gsm8k
 """
 
 import argparse
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import add_flags, command_parser
 
 if TYPE_CHECKING:
     from offleash.callbacks.watch.journal import Journal
@@ -124,11 +126,8 @@ def _dumps_parser() -> argparse.ArgumentParser:
 
 def _common() -> tuple[argparse.ArgumentParser, "argparse._ArgumentGroup"]:
     from offleash.callbacks.watch.settings import WatchSettings
-    from offleash.eval.flags import add_flags
 
-    made = argparse.ArgumentParser(
-        prog="offleash watch", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = command_parser("watch", __doc__)
     made.add_argument("dir", type=Path, metavar="DIR", help="folder of the run; it may not exist yet")
     what = made.add_argument_group("what to measure")
     what.add_argument("--dumps", action="store_true", help="follow files of samples instead of checkpoints")

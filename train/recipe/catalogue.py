@@ -18,7 +18,7 @@ FOLDERS = ("", "lab/", "models/", "variants/")
 """Of the files that `--config` takes, in the order in which they are listed."""
 _LABEL = re.compile(r"(Needs|Hardware|Estimate|Data|Command|Expect): *")
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
-_LAUNCH = re.compile(r"accelerate launch (.*?)-m offleash\.train")
+_LAUNCH = "accelerate launch ", "-m offleash.train"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ def shipped_recipes() -> Iterator[Shipped]:
     for name in shipped_names():
         path = RECIPES / f"{name}.yaml"
         said = _described(path.read_text(encoding="utf-8"))
-        command = _LAUNCH.sub(r"offleash train \1", said.get("Command", "")).replace("  ", " ")
+        command = said.get("Command", "")
+        if all(words in command for words in _LAUNCH):
+            command = command.replace(_LAUNCH[0], "offleash train ").replace(_LAUNCH[1], "").replace("  ", " ")
         yield Shipped(name, path, said[""], said.get("Hardware", ""), command)
 
 

@@ -24,7 +24,7 @@ from offleash.eval.errors import MonitorError
 from offleash.eval.sampling import Sampling
 from offleash.train.explorers.base import Explorer, ExplorerTrainer
 from offleash.train.preflight.vllm_cpu import prepare_vllm
-from offleash.train.trainer import ExploringTrainer
+from offleash.train.trainer import Exploring, ExploringTrainer
 
 PROMPTS = ["1 2 3 = 6:", "4 5 6 7 = 22:"]
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=())
@@ -89,11 +89,13 @@ def test_the_tracker_callbacks_keep_their_module(callback: type, name: str) -> N
 
 
 OVERRIDDEN = {
+    "_calculate_rewards",
     "_compute_loss",
     "_generate",
     "_generate_and_score_completions",
     "_get_per_token_logps_and_entropies",
     "_issue_warnings_after_load",
+    "_load_best_model",
     "_load_from_checkpoint",
     "_load_optimizer_and_scheduler",
     "_push_from_checkpoint",
@@ -102,9 +104,10 @@ OVERRIDDEN = {
 
 
 def test_the_trainer_overrides_these_private_methods_and_shadows_nothing_else_by_accident() -> None:
-    private = {name for name in vars(ExploringTrainer) if name.startswith("_") and not name.startswith("__")}
+    kinds = (Exploring, ExploringTrainer)
+    private = {name for kind in kinds for name in vars(kind) if name.startswith("_") and not name.startswith("__")}
     assert {name for name in private if hasattr(GRPOTrainer, name)} == OVERRIDDEN
-    ours = set.union(private, *(assigned(kind) for kind in [ExploringTrainer]))
+    ours = set.union(private, *map(assigned, kinds))
     theirs = set.union(*(assigned(kind) for kind in GRPOTrainer.__mro__[:-1] if kind.__module__.startswith("tr")))
     assert {name for name in ours & theirs if name.startswith("_")} == set()
 

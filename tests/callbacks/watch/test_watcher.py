@@ -63,7 +63,7 @@ def test_every_step_is_a_pool_whose_numbers_are_on_record_and_in_tensorboard(
     assert measured_steps(capsys) == [0, 2, 4]
     record = read_record(run)
     assert sorted(record["steps"]) == [0, 2, 4]
-    base = Pool.open(record["base_pool"])
+    base = Pool.open(run / record["base_pool"])
     scalars = read_scalars(run / "tensorboard")
     for step in (0, 2, 4):
         pool = pool_of(run, step)
