@@ -66,7 +66,7 @@ def test_a_broken_file_is_refused_with_its_name(tmp_path, text, message):
 
 
 def test_a_missing_recipe_is_refused_with_those_that_exist():
-    with pytest.raises(ConfigError, match="no recipe 'labs'.*close: lab,"):
+    with pytest.raises(ConfigError, match=r"no recipe 'labs'.*close: lab,"):
         parse_recipe(["--config", "labs"])
 
 
