@@ -3,7 +3,7 @@
 import pytest
 from datasets import Dataset
 
-from offleash.callbacks.contamination import check_contamination, check_dataset_contamination
+from offleash.callbacks.contamination import check_contamination, check_dataset_contamination, check_row_contamination
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import Problem
 from offleash.eval.tasks import load_task
@@ -73,3 +73,12 @@ def test_files_that_number_their_rows_alike_pass(tmp_path) -> None:
     train, probe = (load_task("aime2024", path=str(tmp_path / f"{name}.jsonl")) for name in ("train", "probe"))
     assert train.problems[0].id == probe.problems[0].id
     check_contamination([problem.prompt for problem in train.problems], probe)
+
+
+def test_rows_of_an_environment_may_share_a_prompt_but_not_everything():
+    task = Probe(user("Play."), user("Play."))
+    train = Dataset.from_list([{"prompt": user("Play."), "seed": seed, "id": f"t{seed}"} for seed in range(4)])
+    rows = [{"prompt": problem.prompt, "seed": 7 + i, "id": problem.id} for i, problem in enumerate(task.problems)]
+    check_row_contamination(train, rows, task)
+    with pytest.raises(ConfigError, match=r"1 of 2.*p1"):
+        check_row_contamination(train, [rows[0], {**rows[1], "seed": 3}], task)

@@ -20,6 +20,7 @@ def test_the_environment_of_the_example_judges_what_was_looked_up(
     tool_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.setattr(sys, "argv", ["script", str(tool_model)])
     text = SCRIPT.read_text()
     for large, small in SMALLER.items():

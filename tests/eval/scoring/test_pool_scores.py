@@ -463,3 +463,10 @@ def test_another_models_scores_are_not_taken_for_the_policys(
     stranger = perturb(lab_base, tmp_path / "policy", seed=5)
     assert main(["score", str(pools / "base"), "--model", str(stranger)]) == 0
     assert all(row.under == "itself" for row in compared(pools).policies[0].overall.perplexity)
+
+
+def test_transcripts_are_not_scored_as_if_the_model_had_written_all_of_them(tmp_path: Path) -> None:
+    pool = make_pool(tmp_path / "pool", hits=[1], k=2, engine="trl-vllm-multiturn")
+    with pytest.raises(PoolError, match="transcripts"):
+        pool_scores.score_pool(pool, "lab", progress=False)
+    assert not (pool.path / "scores").exists()
