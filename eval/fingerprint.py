@@ -6,7 +6,7 @@ fingerprint on another machine, and nothing else does.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,9 @@ def problems_fingerprint(problems: Iterable[Problem]) -> str:
     return digest.hexdigest()
 
 
-def template_fingerprint(tokenizer: Any) -> str:
-    """Over what turns messages into token ids, and images into pixels: vocabulary, merges, special tokens, templates.
+def template_fingerprint(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> str:
+    """Over what turns messages into token ids, and images into pixels: vocabulary, merges, special tokens, templates
+    and the arguments that the template is given (`enable_thinking`).
 
     Takes a tokenizer or a processor holding one. Left out, because they change with use and not with the text: the
     truncation and padding a call leaves behind in a fast tokenizer, and the pad token, which trainers set.
@@ -53,7 +54,8 @@ def template_fingerprint(tokenizer: Any) -> str:
     content = {"tokenizer": _tokenizer_content(inner), "chat_template": template, "special_tokens": special}
     if (pictures := getattr(tokenizer, "image_processor", None)) is not None:
         content["image_processor"] = json.loads(pictures.to_json_string())
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    mark = hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    return hashlib.sha256(canonical_json([mark, dict(arguments)]).encode()).hexdigest() if arguments else mark
 
 
 def _tokenizer_content(tokenizer: Any) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class PolicyPool:
         """The spec of a pool of these samples."""
         trainer, turns = self.trainer, self.sampler.multi_turn
         generation = trainer.args.generation_kwargs or {}
-        template = template_fingerprint(trainer.processing_class)
+        template = template_fingerprint(trainer.processing_class, trainer.args.chat_template_kwargs)
         return PoolSpec(
             task=self.task.name,
             task_version=self.task.version,

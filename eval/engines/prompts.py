@@ -5,7 +5,6 @@ uses a template. Messages without a template become their texts, a blank line be
 last. Any other value is a file with a Jinja chat template that replaces the tokenizer's.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,14 +52,12 @@ def prepare_prompts(
             f"template arguments {canonical_json(arguments)} were given, but no prompt has a chat template"
         )
     prompts: list[Prompt] = [_ids(problem, tokenizer, templated, arguments) for problem in problems]
-    mark = template_fingerprint(tokenizer)
+    mark = template_fingerprint(tokenizer, arguments)
     if not is_chat:
         return Prepared(prompts, mark, "none: the prompts are text")
     if not templated:
         why = "" if tokenizer.chat_template else " (the tokenizer has none)"
         return Prepared(prompts, f"plain:{mark}", f"plain, messages as text{why}")
-    if arguments:
-        mark = hashlib.sha256(canonical_json([mark, arguments]).encode()).hexdigest()
     words = "the tokenizer's chat template" if template == "auto" else f"the chat template in {template}"
     return Prepared(prompts, mark, words + (f" with {canonical_json(arguments)}" if arguments else ""))
 

@@ -413,6 +413,15 @@ def test_runs_with_another_k_or_other_problems_share_a_base_pool_and_a_resumed_o
     assert min(late.history[0]["support/unit/p_shrunk"], wider.history[0]["support/unit/p_shrunk"]) > 0.001
 
 
+def test_other_arguments_of_the_chat_template_are_another_base(make_trainer, probe):
+    names = set()
+    for number, arguments in enumerate((None, {"enable_thinking": True}, {"enable_thinking": False})):
+        trainer = make_trainer(f"run-{number}", max_steps=1, chat_template_kwargs=arguments)
+        monitor = SupportCallback(trainer, probe, k=4)
+        names.add(monitor.policy_pool.base_name(monitor.policy_pool.base_spec(0), monitor.base_pools))
+    assert len(names) == 3
+
+
 def test_rounds_do_not_depend_on_k_or_on_what_was_drawn_before():
     at_once = plan_rounds(12, 16, 4, 48)
     first = plan_rounds(12, 8, 4, 48)
