@@ -198,10 +198,10 @@ class Page {
     const line = (tag, word, hue, dash) => shown.map((run) => ({ name: named(run, word), color: many ? this.colorOf(run) : color(hue), dash, points: over(run, tag) }));
     const ks = (metrics) => Object.keys(metrics).filter((tag) => /^pass_at_k\/\d+$/.test(tag)).map((tag) => Number(tag.slice(10))).sort((a, b) => a - b);
     const curve = shown.flatMap((run) => {
-      const m = run.steps[this.step] || run.steps[Object.keys(run.steps).at(-1)], points = (of, prefix = "pass_at_k") => ks(m).map((k) => [k, of[`${prefix}/${k}`]]);
+      const m = run.steps[this.step] || run.steps[Object.keys(run.steps).at(-1)], points = (of, prefix = "pass_at_k/") => ks(m).map((k) => [k, of[`${prefix}${k}`]]);
       return [{ name: named(run, "policy"), color: many ? this.colorOf(run) : color("policy"), points: points(m) },
         { name: named(run, "base"), color: many ? this.colorOf(run) : color("base"), dash: "5 4", points: points(run.base) },
-        ...(many ? [] : [{ name: "base reweighted to this pass@1", color: color("leash"), dash: "2 3", points: points(m, "support/leash/pass_at_k").filter(([, y]) => known(y)) }])];
+        ...(many ? [] : [{ name: "base reweighted to this pass@1", color: color("leash"), dash: "2 3", points: points(m, "support/leash/pass_at_").filter(([, y]) => known(y)) }])];
     });
     const all = ks(this.run.steps[this.step]), k = all.includes(this.state.k) ? this.state.k : all.at(-1);
     const slider = el("label", { class: "faint" }, "k ", el("input", { id: "k", type: "range", min: 0, max: all.length - 1, value: all.indexOf(k), oninput: (event) => this.set({ k: all[Number(event.target.value)] }) }), ` ${k}`);

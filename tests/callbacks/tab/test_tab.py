@@ -1,6 +1,7 @@
 """The Support tab serves what a run's folder and its base pool hold, and nothing else."""
 
 import json
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -147,3 +148,15 @@ def test_the_installed_entry_point_is_the_loader():
 
     (point,) = [p for p in entry_points(group="tensorboard_plugins") if p.name == "offleash_support"]
     assert point.load() is SupportTabLoader
+
+
+def test_every_tag_that_the_page_reads_is_one_that_the_monitor_writes():
+    from offleash.callbacks import tags
+    from offleash.callbacks.tab.plugin import STATIC
+
+    page = (STATIC / "index.js").read_text(encoding="utf-8")
+    read = set(re.findall(r'"((?:support|entropy)/[a-z_/0-9]+)"', page))
+    written = {metric.tag for metric in tags.METRICS}
+    patterns = {tag.partition("{")[0] for tag in written if "{" in tag}
+    assert read
+    assert {tag for tag in read if tag not in written and tag not in patterns} == set()
