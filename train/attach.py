@@ -17,9 +17,7 @@ from offleash.callbacks.policy.trl_seam import text_tokenizer
 from offleash.eval.errors import ConfigError
 from offleash.eval.images import picture_key
 from offleash.eval.problem import Task, Verdict, chat_text, prompt_key
-from offleash.eval.tasks.math_tasks import NUMBER_STEPS
-from offleash.eval.verify.extract import extract, rest
-from offleash.eval.verify.math_answers.answers import answer_class
+from offleash.eval.tasks.dataset_task import find_answer
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.base import Explorer, RolloutVerifier
 from offleash.train.explorers.trial import try_instance
@@ -185,7 +183,8 @@ class RewardVerifier:
                 f"{self.name} returned a reward of {reward:g}: where rewards are not 0 and 1, say from which on a "
                 "completion is correct, explore(..., threshold=)"
             )
-        found = None if self.answer is False else (self.answer or find_answer)(chat_text(completion))
+        text = chat_text(completion)
+        found = None if self.answer is False else self.answer(text) if self.answer else find_answer(text)[0]
         if found is not None and not isinstance(found, str):
             raise ConfigError(f"answer must give text or None, got {found!r}")
         return Verdict(found, reward >= (1 if self.threshold is None else self.threshold), "ok")
@@ -215,9 +214,3 @@ class TaskVerifier(VerifierReward):
         self, rows: Sequence[Any], completions: Sequence[Any], ids: Sequence[Any], rewards_bf: torch.Tensor
     ) -> None:
         self([], completions, ids, [self.problem_id(row) for row in rows])
-
-
-def find_answer(completion: str) -> str | None:
-    """The class of the answer in a completion: in a box, an answer tag or a closing phrase, a number, a short text."""
-    found = extract(completion, (*NUMBER_STEPS, ("whole", rest))).answer
-    return None if found is None else answer_class(found)

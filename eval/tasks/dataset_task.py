@@ -29,6 +29,12 @@ _SPLITS = "choose one of its splits"
 _TAKE = "take as many rows as you want to sample, list(dataset.take(64))"
 
 
+def find_answer(completion: str) -> tuple[str | None, str]:
+    """The class of the answer that the cascade finds in a completion, and the rule that found it."""
+    found = extract(completion, CASCADE)
+    return (None if found.answer is None else answer_class(found.answer)), found.extracted_by
+
+
 class DatasetTask:
     """A Task from what a GRPOTrainer is given: a dataset and a reward function.
 
@@ -153,8 +159,7 @@ class DatasetTask:
     def _found(self, completion: str) -> tuple[str | None, str]:
         """The class of a completion's answer, and the rule that found it."""
         if not callable(self.answer):
-            found = extract(completion, CASCADE)
-            return (None if found.answer is None else answer_class(found.answer)), found.extracted_by
+            return find_answer(completion)
         try:
             named = self.answer(completion)
         except Exception as error:  # whatever a user's code raises, with the name of the function

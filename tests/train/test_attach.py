@@ -12,7 +12,7 @@ from trl import GRPOConfig, GRPOTrainer
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import load_task
 from offleash.train import Explorer, explore
-from offleash.train.attach import RewardVerifier, find_answer
+from offleash.train.attach import RewardVerifier
 
 TASK = load_task("countdown", split="train", n=32)
 
@@ -188,8 +188,3 @@ def test_problems_are_told_apart_by_their_id_or_prompt_and_never_by_half_a_promp
     assert first == same != other
     with pytest.raises(ConfigError, match="problem_id"):
         verifier.problem_id({"prompt": "What is this?", "images": ["png"]})
-
-
-def test_answers_are_found_by_the_cascade() -> None:
-    assert find_answer(r"so \boxed{1/2}") == find_answer("The answer is 0.5.") == find_answer("<answer>1/2</answer>")
-    assert find_answer("7 apples, no: 8") == find_answer("8")

@@ -12,6 +12,7 @@ from offleash.eval import for_trl, load_task, sample_pool, task_from_dataset
 from offleash.eval.errors import ConfigError, VerifyError
 from offleash.eval.images import has_images
 from offleash.eval.pool.spellings import match_spellings
+from offleash.eval.tasks.dataset_task import find_answer
 from offleash.eval.verify.dry_call import check_task
 
 ROWS = [{"prompt": f"{n}+{n}=", "gold": str(2 * n), "right": [str(2 * n), f"{n + n}.0"]} for n in range(1, 5)]
@@ -191,3 +192,9 @@ def test_a_task_gives_a_trainer_its_dataset_and_reward():
     assert made.train_dataset["problem_id"] == ids
     assert made.reward_funcs[0](completions=golds, problem_id=ids) == [1.0] * 3
     assert np.mean(made.reward_funcs[0](completions=["1"] * 3, problem_id=ids)) == 0
+
+
+def test_one_answer_is_one_class_wherever_the_cascade_finds_it():
+    written = (r"so \boxed{1/2}", "The answer is 0.5.", "<answer>1/2</answer>")
+    assert len({find_answer(text)[0] for text in written}) == 1
+    assert find_answer("7 apples, no: 8")[0] == find_answer("8")[0]
