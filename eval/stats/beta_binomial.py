@@ -48,6 +48,19 @@ def miss_again(fit: BetaBinomial, hits_u: ArrayLike, n_u: ArrayLike, k_u: ArrayL
     return np.exp(_log_miss(a, b, np.asarray(k_u, dtype=np.float64)))
 
 
+def fewer_hits(a: ArrayLike, b: ArrayLike, k: ArrayLike, threshold: int = 1) -> Floats:
+    """Probability that k samples of a unit with a rate from Beta(a, b) hit it fewer than `threshold` times."""
+    from scipy.special import betaln, gammaln
+
+    a, b, k = np.broadcast_arrays(*(np.asarray(values, dtype=np.float64) for values in (a, b, k)))
+    chance = np.zeros(a.shape)
+    for j in range(threshold):
+        rest = np.maximum(k - j, 0)
+        ways = gammaln(k + 1) - gammaln(j + 1) - gammaln(rest + 1)
+        chance += np.where(k >= j, np.exp(ways + betaln(a + j, b + rest) - betaln(a, b)), 0.0)
+    return np.minimum(chance, 1.0)
+
+
 def fit_beta_binomial(hits_u: ArrayLike, n_u: ArrayLike, *, truncated: bool = False) -> BetaBinomial:
     """Beta(a, b) of the units' rates by maximum likelihood.
 

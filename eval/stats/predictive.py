@@ -1,10 +1,12 @@
 """What a second, independent sample of the base would lose and gain: the noise that a comparison starts from.
 
-The expectation is the base's alone. A Beta(a, b) of its units' rates is fitted to its hits (`stats.beta_binomial`); a
-unit that was hit c times in n draws then has the posterior Beta(a + c, b + n - c), and k more draws of the same model
-hit it fewer than r times with a beta-binomial probability. Summed over the units in the base's support that is the
-expected number of Shrunk units; over the others, one minus it is the expected number of Expanded ones. Both are given
-this base pool, because that is what the observed counts are compared with.
+The expectation is the base's alone. How rates differ between its units is fitted to its hits, by a mixture of Betas
+(`stats.leash.rates`): under one component a unit that was hit c times in n draws has the posterior Beta(a + c,
+b + n - c), and k more draws of the same model hit it fewer than r times with a beta-binomial probability. Summed over
+the units in the base's support that is the expected number of Shrunk units; over the others, one minus it is the
+expected number of Expanded ones. Both are given this base pool, because that is what the observed counts are compared
+with. Where units are known only from being hit, one Beta is fitted (`stats.beta_binomial`), which tells how many more
+there are. `stats.bands` has the spread around the expectation.
 
 The policy's hits are not used: totals of both pools grow or fall with what training did to the policy, and an
 expectation made of them is not what an unchanged model would show.
@@ -17,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from offleash.eval.stats.beta_binomial import BetaBinomial, fit_beta_binomial
+from offleash.eval.stats.beta_binomial import BetaBinomial, fewer_hits, fit_beta_binomial
+from offleash.eval.stats.leash.rates import Rates
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,29 +45,20 @@ def expected_moves(
         return Moves(0.0, 0.0)
     if n_u.max() < 2 or not (listed or hits_u.any()):
         return Moves(float("nan"), float("nan"))
-    fit = fit_beta_binomial(hits_u, n_u, truncated=not listed)
     again, in_support = np.broadcast_to(again_u, hits_u.shape), np.asarray(in_support_u, dtype=np.float64)
-    out_u = fewer_again(fit, hits_u, n_u, again, threshold)
-    shrunk = float(in_support @ out_u)
     if listed:
-        return Moves(shrunk, float((1 - in_support) @ (1 - out_u)))
+        out_u = Rates.fitted(hits_u, n_u).fewer_again(again, threshold)
+        return Moves(float(in_support @ out_u), float((1 - in_support) @ (1 - out_u)))
+    fit = fit_beta_binomial(hits_u, n_u, truncated=True)
+    out_u = fewer_again(fit, hits_u, n_u, again, threshold)
     # Of the units nobody saw: as many as the fit says were missed for each that was hit, each like one without a hit.
     hit = hits_u > 0
     missed_u = fit.miss(n_u[hit])
     unseen = fewer_again(fit, np.zeros(int(hit.sum()), np.int64), n_u[hit], again[hit], threshold)
     seen = float((1 - in_support[hit]) @ (1 - out_u[hit]))
-    return Moves(shrunk, seen + float(missed_u / (1 - missed_u) @ (1 - unseen)))
+    return Moves(float(in_support @ out_u), seen + float(missed_u / (1 - missed_u) @ (1 - unseen)))
 
 
 def fewer_again(fit: BetaBinomial, hits_u: ArrayLike, n_u: ArrayLike, k_u: ArrayLike, threshold: int = 1) -> Floats:
     """Probability that k further draws hit a unit fewer than `threshold` times, after `hits_u` hits in `n_u`."""
-    from scipy.special import betaln, gammaln
-
-    a, b = fit.posterior(hits_u, n_u)
-    a, b, k = np.broadcast_arrays(a, b, np.asarray(k_u, dtype=np.float64))
-    chance = np.zeros(a.shape)
-    for j in range(threshold):
-        rest = np.maximum(k - j, 0)
-        ways = gammaln(k + 1) - gammaln(j + 1) - gammaln(rest + 1)
-        chance += np.where(k >= j, np.exp(ways + betaln(a + j, b + rest) - betaln(a, b)), 0.0)
-    return np.minimum(chance, 1.0)
+    return fewer_hits(*fit.posterior(hits_u, n_u), k_u, threshold)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from offleash.eval.stats.beta_binomial import fewer_hits
 from offleash.eval.stats.counts import check_draws
 
 Floats = NDArray[np.float64]
@@ -50,17 +51,42 @@ class Rates(NamedTuple):
         share_g = _em(likelihood_kg, times_k[None].astype(np.float64), even_g, _ROUNDS)[0]
         return cls(share_g, hits, n, kind_u.ravel(), likelihood_kg)
 
+    def fewer_again(self, again_u: ArrayLike, threshold: int = 1, share_bg: Floats | None = None) -> Floats:
+        """Probability that `again_u` further draws hit each unit fewer than `threshold` times; of other shares, rows."""
+        columns = np.stack([self.hits_u, self.n_u, np.broadcast_to(again_u, self.hits_u.shape), self.kind_u])
+        (hits, n, again, kind), which_u = np.unique(columns, axis=1, return_inverse=True)
+        chance_kg = fewer_hits(_A + hits[:, None], _B + (n - hits)[:, None], again[:, None], threshold)
+        likelihood_gk = self.likelihood_kg[kind].T
+        share = self.share_g if share_bg is None else share_bg
+        fewer: Floats = (share @ (likelihood_gk * chance_kg.T)) / (share @ likelihood_gk)
+        return fewer[..., which_u.ravel()]
+
+    def moments_again(self, again_u: ArrayLike, share_bg: Floats) -> tuple[Floats, Floats]:
+        """[rows, units]: mean and variance of the share of `again_u` further draws that hit each unit."""
+        a, b = _A + self.hits_u[:, None], _B + (self.n_u - self.hits_u)[:, None]
+        again = np.broadcast_to(again_u, self.hits_u.shape)[:, None]
+        mean_ug = a / (a + b)
+        square_ug = mean_ug * ((1 - mean_ug) * (a + b + again) / (again * (a + b + 1)) + mean_ug)
+        weight_ug = self.likelihood_kg[self.kind_u]
+        total_bu = share_bg @ weight_ug.T
+        mean_bu, square_bu = (share_bg @ (weight_ug * values).T / total_bu for values in (mean_ug, square_ug))
+        return mean_bu, square_bu - mean_bu**2
+
     def draw(self, rows: int, rng: np.random.Generator) -> Floats:
         """[rows, units]: rates from the units' posteriors."""
         return self._drawn(np.broadcast_to(self.share_g, (rows, self.share_g.size)), rng)
 
     def draw_weighted(self, weight_bu: Floats, rng: np.random.Generator) -> Floats:
         """The same, each row after a few rounds of EM with its own weights of the units."""
+        return self._drawn(self.refitted(weight_bu), rng)
+
+    def refitted(self, weight_bu: Floats) -> Floats:
+        """[rows, components]: the shares after a few rounds of EM with each row's weights of the units."""
         order = np.argsort(self.kind_u, kind="stable")
         starts = np.searchsorted(self.kind_u[order], np.arange(len(self.likelihood_kg)))
         times_bk = np.add.reduceat(weight_bu[:, order], starts, axis=1)
         start_bg = np.broadcast_to(self.share_g, (len(weight_bu), self.share_g.size))
-        return self._drawn(_em(self.likelihood_kg, times_bk, start_bg, _MORE_ROUNDS), rng)
+        return _em(self.likelihood_kg, times_bk, start_bg, _MORE_ROUNDS)
 
     def _drawn(self, share_bg: Floats, rng: np.random.Generator) -> Floats:
         left_bu = rng.random((len(share_bg), self.hits_u.size)) * (share_bg @ self.likelihood_kg.T)[:, self.kind_u]

@@ -36,7 +36,21 @@ def test_it_is_the_mean_of_many_second_samples(n: int, again: int, threshold: in
         second = np.array([rng.binomial(again, rate) for _ in range(20)]) >= threshold
         found.append(moves)
         truth.append([(held & ~second).sum(axis=1).mean(), (~held & second).sum(axis=1).mean()])
-    assert np.mean(found, axis=0) == pytest.approx(np.mean(truth, axis=0), rel=0.05 if listed else 0.12)
+    # Of four times the draws, what matters are rates that n draws tell little about.
+    tolerance = (0.25 if again > n else 0.05) if listed else 0.12
+    assert np.mean(found, axis=0) == pytest.approx(np.mean(truth, axis=0), rel=tolerance)
+
+
+def test_units_out_of_reach_are_not_taken_for_rare_ones() -> None:
+    """Half of the rates are next to zero: one Beta for all units would expect half as many gains again."""
+    rng, found, truth = np.random.default_rng(2), [], []
+    for _ in range(30):
+        rate = np.where(rng.random(300) < 0.5, 1e-8, 10 ** rng.uniform(-2.5, -0.5, 300))
+        hits = rng.binomial(64, rate)
+        second = rng.binomial(64, rate, size=(20, 300)) > 0
+        found.append(expected_moves(hits, np.full(300, 64), 64, hits > 0))
+        truth.append([((hits > 0) & ~second).sum(axis=1).mean(), ((hits == 0) & second).sum(axis=1).mean()])
+    assert np.mean(found, axis=0) == pytest.approx(np.mean(truth, axis=0), rel=0.1)
 
 
 def test_at_k_below_n_the_fraction_in_support_counts() -> None:

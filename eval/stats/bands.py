@@ -1,0 +1,97 @@
+"""Noise bands: between which values the numbers of a second, independent sample of the base would lie.
+
+A second sample is drawn from what the base's own hits say of its rates: the mixture of Betas of `stats.leash.rates`,
+fitted again to problems weighted at random (the Bayesian bootstrap), so that what the fit does not know widens the
+band. One Beta is not enough here: on the lab's base it expects 22 gained units where there are 15.
+
+Units of one problem compete for its samples and are drawn independently all the same: the spread is, if anything, a
+little too wide. The base's pool is all that the bands are made of, so a run has one band for all its steps.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from offleash.eval.stats.counts import check_counts, check_draws, check_problems, check_threshold
+from offleash.eval.stats.intervals import Estimate, interval
+from offleash.eval.stats.leash.rates import Rates
+from offleash.eval.stats.predictive import expected_moves
+from offleash.eval.stats.support import METRICS, metrics
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BANDED = ("shrunk", "expanded", *METRICS)
+_FITS, _SAMPLES = 100, 20
+"""Fits to weighted problems, and second samples from each."""
+
+
+def noise_bands(
+    base_hits_u: ArrayLike,
+    n_base_u: ArrayLike,
+    n_again_u: ArrayLike,
+    threshold: int = 1,
+    *,
+    problem_u: ArrayLike | None = None,
+    confidence: float = 0.95,
+) -> dict[str, Estimate]:
+    """What a second sample of the base would lose and gain, and its SRR, NDR, SDS and NSCR: by the names in `BANDED`.
+
+    Args:
+        base_hits_u: how many of the base's samples hit each unit; the units are all there are, hit or not.
+        n_base_u: the base's samples of each unit's problem, or one number for all.
+        n_again_u: the same for the second sample: as many as the policy has.
+        threshold: hits from which a unit is in support.
+        problem_u: the problem each unit belongs to (default: each its own).
+        confidence: the chance that a number of the second sample lies in its band.
+
+    `value` is that of the expected counts. All is NaN where a pool of one sample a problem tells nothing. Equal counts
+    give equal bands: the seed is fixed.
+
+    >>> from offleash.eval.stats.bands import noise_bands
+    >>> lost = noise_bands([1, 1, 2, 0, 30, 22], 64, 64)["shrunk"]
+    >>> round(lost.value), lost.low, lost.high
+    (1, 0.0, 3.0)
+    """
+    check_threshold(threshold)
+    hits, n = check_draws("base", np.asarray(base_hits_u), n_base_u)
+    again = np.broadcast_to(check_counts("n_again", n_again_u), hits.shape)
+    problem = check_problems(problem_u, hits.size)
+    if not hits.size or n.max() < 2:
+        return dict.fromkeys(BANDED, Estimate(np.nan, np.nan, np.nan, hits.size))
+    rng = np.random.default_rng(0)
+    rates, share_bg = _fits(hits, n, problem, rng)
+    out_bu = rates.fewer_again(again, threshold, share_bg)
+    in_base = hits >= threshold
+    held = float(in_base.sum())
+    moved = [[(rng.random(c.shape) < c).sum(axis=1) for c in (out_bu[:, in_base], 1 - out_bu[:, ~in_base])]
+             for _ in range(_SAMPLES)]  # fmt: skip
+    lost_b, gained_b = np.concatenate(moved, axis=1).astype(np.float64)
+    expected = expected_moves(hits, n, again, in_base, threshold)
+    value = {"shrunk": expected.shrunk, "expanded": expected.expanded}
+    value |= {name: float(one) for name, one in metrics([held - expected.shrunk, *expected, 0.0]).items()}
+    table_b4 = np.stack([held - lost_b, lost_b, gained_b, np.zeros_like(lost_b)], axis=-1)
+    shown = {"shrunk": lost_b, "expanded": gained_b} | metrics(table_b4)
+    return {name: interval(value[name], shown[name], hits.size, confidence) for name in BANDED}
+
+
+def pass_at_1_band(
+    correct_p: ArrayLike, n_base_p: ArrayLike, n_again_p: ArrayLike, *, confidence: float = 0.95
+) -> Estimate:
+    """The same for pass@1; `value` is the base's own. Given the rates, its mean over problems is taken as normal."""
+    correct, n = check_draws("base", np.asarray(correct_p), n_base_p)
+    again = np.broadcast_to(check_counts("n_again", n_again_p), correct.shape)
+    if not correct.size or n.max() < 2:
+        return Estimate(np.nan, np.nan, np.nan, correct.size)
+    rng = np.random.default_rng(0)
+    rates, share_bg = _fits(correct, n, np.arange(correct.size), rng)
+    mean_bp, variance_bp = rates.moments_again(again, share_bg)
+    spread_b = np.sqrt(variance_bp.sum(axis=1)) / correct.size
+    pass_sb = np.clip(rng.normal(mean_bp.mean(axis=1), spread_b, (_SAMPLES, _FITS)), 0.0, 1.0)
+    return interval(float((correct / n).mean()), pass_sb.ravel(), correct.size, confidence)
+
+
+def _fits(hits_u: Ints, n_u: Ints, problem_u: NDArray, rng: np.random.Generator) -> tuple[Rates, Floats]:
+    """The fit to all units, and the shares of those to weighted problems."""
+    problems, index_u = np.unique(problem_u, return_inverse=True)
+    rates = Rates.fitted(hits_u, n_u)
+    return rates, rates.refitted(rng.standard_gamma(1.0, (_FITS, problems.size))[:, index_u])
