@@ -39,7 +39,8 @@ def measured(k: int, temperature: float) -> tuple[Metric, ...]:
     """What SupportCallback measures at a step; base and policy have the same budget k there."""
     levels = (*tags.UNIT, *tags.PROBLEM)
     line = (*tags.LEASH, *map(tags.leash_pass_at, powers_of_two(k)))
-    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *line, *tags.MONITOR)
+    bands = (*tags.NOISE, *tags.INTERVALS)
+    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *line, *bands, *tags.MONITOR)
 
 
 def pass_curve(metrics: Mapping[str, float], k: int) -> dict[int, float]:

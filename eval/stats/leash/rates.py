@@ -52,7 +52,7 @@ class Rates(NamedTuple):
         return cls(share_g, hits, n, kind_u.ravel(), likelihood_kg)
 
     def fewer_again(self, again_u: ArrayLike, threshold: int = 1, share_bg: Floats | None = None) -> Floats:
-        """Probability that `again_u` further draws hit each unit fewer than `threshold` times; of other shares, rows."""
+        """Probability that `again_u` further draws hit each unit fewer than `threshold` times; or for other shares."""
         columns = np.stack([self.hits_u, self.n_u, np.broadcast_to(again_u, self.hits_u.shape), self.kind_u])
         (hits, n, again, kind), which_u = np.unique(columns, axis=1, return_inverse=True)
         chance_kg = fewer_hits(_A + hits[:, None], _B + (n - hits)[:, None], again[:, None], threshold)
