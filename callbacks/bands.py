@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from offleash.callbacks import tags
-from offleash.callbacks.tags import Bands, Bounds
+from offleash.callbacks.tags import Band, Bands, Bounds
 from offleash.eval.pool.counts import Hits
 from offleash.eval.stats.bands import noise_bands, pass_at_1_band
 from offleash.eval.stats.curves import mean_interval
@@ -59,5 +59,6 @@ def _level(bounds: Bands | tags.Intervals, found: dict[str, Estimate]) -> dict[s
     return {tag: end for name, band in found.items() for tag, end in _ends(getattr(bounds, name), band).items()}
 
 
-def _ends(bounds: Bounds, band: Estimate) -> dict[str, float]:
-    return {bounds.low.tag: band.low, bounds.high.tag: band.high}
+def _ends(bounds: Band | Bounds, band: Estimate) -> dict[str, float]:
+    ends = {bounds.low.tag: band.low, bounds.high.tag: band.high}
+    return {**ends, bounds.expected.tag: band.value} if isinstance(bounds, Band) else ends

@@ -1,108 +1,143 @@
 """TensorBoard's tab "Custom Scalars": charts that are drawn as they are.
 
-Every chart is a Margin chart: a line and a band. TensorBoard smooths other lines (.6) and hides the first and the last
-of few points as outliers; a Margin chart is neither smoothed nor clipped. One line per run, so that a color is a run
-and every marker the same. The band is what the line is to be read against: noise, an interval, or the base.
+Every chart is a Margin chart: a line and a band. TensorBoard does not smooth these (others by .6). One line per run is
+the policy's, so that a color is a run; the band is what it is to be read against: noise, an interval, or the base. A
+second, flat line is what noise alone is expected to show.
 
-TensorBoard refuses a Margin chart whose three tags were not logged at the same steps: `with_whole_bands`.
+TensorBoard's default "ignore outliers" drops the outer 5 % of all numbers in a chart from its axis, of few points the
+first or the last. The second line has the first one's values as its band, which has no width: every value is there
+three times, and up to 10 measured steps none is dropped.
+
+TensorBoard refuses a Margin chart whose three tags were not logged at the same steps: see `with_whole_bands`.
 """
 
 import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.plugins.custom_scalar import layout_pb2, metadata
+
 from offleash.callbacks import tags
-from offleash.callbacks.tags import Bounds, Metric
+from offleash.callbacks.tags import Band, Bounds, Metric
 from offleash.eval.stats.support import METRICS
+
+
+class Series(NamedTuple):
+    """Tags: of the line, and of the two ends of its band."""
+
+    value: str
+    lower: str
+    upper: str
 
 
 class Chart(NamedTuple):
     title: str
-    value: str
-    low: str
-    high: str
+    series: tuple[Series, ...]
 
-
-Layout = dict[str, dict[str, list[Any]]]
+    @property
+    def tags(self) -> set[str]:
+        return {tag for one in self.series for tag in one}
 
 
 def charts(temperature: float, k: int, exact: bool) -> dict[str, list[Chart]]:
     """By category; `k` is the largest budget of pass@k."""
     unit, noise, line = tags.UNIT, tags.UNIT_NOISE, tags.LEASH
-    intervals = tags.INTERVAL
+    problem, problem_noise = tags.PROBLEM, tags.PROBLEM_NOISE
+    intervals, pass_at_1 = tags.INTERVAL, tags.pass_at(1)
+    above = "NSCR less that of the KL-optimal reweighting of the base at this pass@1"
     found = {
         "Against noise. Band: a second sample of the base, 19 times in 20. Outside it, something changed": [
-            _within("pass@1", tags.pass_at(1), tags.PASS_AT_1_NOISE),
-            _within("units lost", unit.shrunk, noise.shrunk),
-            _within("units gained", unit.expanded, noise.expanded),
-            _within("NSCR, (gained - lost) / union", unit.nscr, noise.nscr),
-            _within("SRR, fraction of base units retained", unit.srr, noise.srr),
-            _within("NDR, fraction of policy units that are new", unit.ndr, noise.ndr),
+            _chart("pass@1", pass_at_1, tags.PASS_AT_1_NOISE, pass_at_1.base),
+            _against("units lost", unit.shrunk, noise.shrunk),
+            _against("units gained", unit.expanded, noise.expanded),
+            _against("NSCR, (gained - lost) / union", unit.nscr, noise.nscr),
+            _against("SRR, fraction of base units retained", unit.srr, noise.srr),
+            _against("NDR, fraction of policy units that are new", unit.ndr, noise.ndr),
         ],
         "Against the base. Band: the gap to the base": [
             _gap(f"pass@{k}", tags.pass_at(k)),
             _gap("answer entropy (nats)", tags.ANSWER_ENTROPY),
             _gap("token entropy (nats)", tags.token_entropy(temperature)),
         ],
-        "95 % intervals, over problems": [
-            _within("pass@1", tags.pass_at(1), intervals.pass_at_1),
-            _within("units lost", unit.shrunk, intervals.shrunk),
-            _within("units gained", unit.expanded, intervals.expanded),
-            _within("NSCR", unit.nscr, Bounds(line.policy_nscr_low, line.policy_nscr_high)),
-            _within("NSCR less that of the KL-optimal reweighting of the base at this pass@1", line.above,
-                    Bounds(line.above_low, line.above_high)),
-            _within("SRR", unit.srr, intervals.srr),
-            _within("NDR", unit.ndr, intervals.ndr),
+        "95 % intervals, over problems. Flat line: noise alone": [
+            _chart("pass@1", pass_at_1, intervals.pass_at_1, pass_at_1.base),
+            _chart("units lost", unit.shrunk, intervals.shrunk, noise.shrunk.expected.tag),
+            _chart("units gained", unit.expanded, intervals.expanded, noise.expanded.expected.tag),
+            _chart("NSCR", unit.nscr, Bounds(line.policy_nscr_low, line.policy_nscr_high), noise.nscr.expected.tag),
+            _chart("SRR", unit.srr, intervals.srr, noise.srr.expected.tag),
+            _chart("NDR", unit.ndr, intervals.ndr, noise.ndr.expected.tag),
+            _chart(above, line.above, Bounds(line.above_low, line.above_high)),
         ],
         "Units hit 5 times or more, against noise": [
-            _within(f"{name.upper()} at 5 hits or more", getattr(unit, f"{name}_hits5"), bounds)
-            for name, bounds in zip(METRICS, noise[-len(METRICS) :], strict=True)
+            _against(f"{name.upper()} at 5 hits or more", getattr(unit, rate), getattr(noise, rate))
+            for name in METRICS
+            for rate in [f"{name}_hits5"]
         ],
         "Problems, against noise": [
-            _within(title, getattr(tags.PROBLEM, name), getattr(tags.PROBLEM_NOISE, name))
-            for title, name in (("problems lost", "shrunk"), ("problems gained", "expanded"), ("NSCR", "nscr"),
-                                ("SRR", "srr"), ("NDR", "ndr"), ("SRR at 5 hits or more", "srr_hits5"))
+            _against("problems lost", problem.shrunk, problem_noise.shrunk),
+            _against("problems gained", problem.expanded, problem_noise.expanded),
+            *(_against(name.upper(), getattr(problem, name), getattr(problem_noise, name)) for name in METRICS),
         ],
     }  # fmt: skip
     if exact:
         found["Exact, by enumeration. Band: up to the KL-optimal reweighting of the base at this pass@1"] = [
-            Chart(f"NSCR({eps:g})", nscr.tag, nscr.tag, tags.at_floor(tags.LEASH_NSCR, eps).tag)
+            Chart(f"NSCR({eps:g})", (Series(nscr.tag, nscr.tag, tags.at_floor(tags.LEASH_NSCR, eps).tag),))
             for eps in (1e-2, 1e-3, 1e-4)
             for nscr in [tags.at_floor(tags.EXACT_NSCR, eps)]
         ]
     return found
 
 
-def custom_layout(temperature: float, k: int, exact: bool = False, known: Collection[str] | None = None) -> Layout:
-    """What SummaryWriter.add_custom_scalars takes; `known`: the tags that were logged, if not all are."""
-    return {
-        category: {
-            chart.title: ["Margin", [*chart[1:]]] for chart in found if known is None or set(chart[1:]) <= set(known)
-        }
-        for category, found in charts(temperature, k, exact).items()
-    }
+def custom_layout(temperature: float, k: int, exact: bool = False, known: Collection[str] | None = None) -> Summary:
+    """The layout as an event's summary; `known`: the tags that were logged, if not all are."""
+    categories = [
+        layout_pb2.Category(
+            title=title,
+            # TensorBoard shows the last one first.
+            chart=[_margin_chart(chart) for chart in reversed(found) if known is None or chart.tags <= set(known)],
+        )
+        for title, found in charts(temperature, k, exact).items()
+    ]
+    layout = layout_pb2.Layout(category=[category for category in categories if category.chart])
+    tensor = TensorProto(dtype=DT_STRING, string_val=[layout.SerializeToString()])
+    form = metadata.create_summary_metadata()
+    return Summary(value=[Summary.Value(tag=metadata.CONFIG_SUMMARY_TAG, tensor=tensor, metadata=form)])
+
+
+def lay_out(writer: Any, layout: Summary) -> None:
+    """To a SummaryWriter, whose own method knows charts of one series only."""
+    writer._get_file_writer().add_summary(layout)
 
 
 def with_whole_bands(metrics: Mapping[str, float]) -> dict[str, float]:
     """Without bands whose value is undefined at this step: value and band need the same steps."""
+    levels = ((tags.UNIT, tags.UNIT_NOISE), (tags.PROBLEM, tags.PROBLEM_NOISE))
     lone = {
         metric.tag
-        for value, bounds in _banded()
-        if not math.isfinite(metrics.get(value.tag, math.nan))
-        for metric in bounds
+        for level, noise in levels
+        for name, band in noise._asdict().items()
+        if not math.isfinite(metrics.get(getattr(level, name).tag, math.nan))
+        for metric in band
     }
     return {tag: value for tag, value in metrics.items() if tag not in lone}
 
 
-def _banded() -> list[tuple[Metric, Bounds]]:
-    """Every number that has a band of noise."""
-    levels = ((tags.UNIT, tags.UNIT_NOISE), (tags.PROBLEM, tags.PROBLEM_NOISE))
-    return [(getattr(level, name), getattr(noise, name)) for level, noise in levels for name in noise._fields]
+def _margin_chart(chart: Chart) -> layout_pb2.Chart:
+    series = [layout_pb2.MarginChartContent.Series(**one._asdict()) for one in chart.series]
+    return layout_pb2.Chart(title=chart.title, margin=layout_pb2.MarginChartContent(series=series))
 
 
-def _within(title: str, value: Metric, bounds: Bounds) -> Chart:
-    return Chart(title, value.tag, bounds.low.tag, bounds.high.tag)
+def _chart(title: str, value: Metric, bounds: Bounds | Band, flat: str | None = None) -> Chart:
+    band = Series(value.tag, bounds.low.tag, bounds.high.tag)
+    return Chart(title, (band,) if flat is None else (band, Series(flat, value.tag, value.tag)))
+
+
+def _against(title: str, value: Metric, noise: Band) -> Chart:
+    return _chart(title, value, noise, noise.expected.tag)
 
 
 def _gap(title: str, value: Metric) -> Chart:
-    return Chart(title, value.tag, value.tag, value.base)
+    return Chart(title, (Series(value.tag, value.tag, value.base),))

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
-from offleash.callbacks.charts import custom_layout
+from offleash.callbacks.charts import custom_layout, lay_out
 from offleash.callbacks.contamination import check_dataset_contamination, check_row_contamination
 from offleash.callbacks.counted import Counted, count_pool, pool_metrics, step_metrics
 from offleash.callbacks.evaluations import Evaluations, measured_tags
@@ -190,7 +190,7 @@ class SupportCallback(TrainerCallback):
 
     def _lay_out(self) -> None:
         if (writer := self.observer.trackers.tensorboard) is not None:
-            writer.add_custom_scalars(custom_layout(self.trainer.temperature, self.top_k, self.exact is not None))
+            lay_out(writer, custom_layout(self.trainer.temperature, self.top_k, self.exact is not None))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         last = state.global_step >= state.max_steps or control.should_training_stop

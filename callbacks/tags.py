@@ -67,19 +67,27 @@ class Spelling(NamedTuple):
     respelled: Metric
 
 
-class Bands(NamedTuple):
-    """Between which values a second sample of the base lies, 19 times in 20, for the numbers of a `Level`."""
+class Band(NamedTuple):
+    """What a second sample of the base would show: its expectation, and between which values it lies 19 times in 20."""
 
-    shrunk: "Bounds"
-    expanded: "Bounds"
-    srr: "Bounds"
-    ndr: "Bounds"
-    sds: "Bounds"
-    nscr: "Bounds"
-    srr_hits5: "Bounds"
-    ndr_hits5: "Bounds"
-    sds_hits5: "Bounds"
-    nscr_hits5: "Bounds"
+    low: Metric
+    expected: Metric
+    high: Metric
+
+
+class Bands(NamedTuple):
+    """Of the numbers of a `Level`."""
+
+    shrunk: Band
+    expanded: Band
+    srr: Band
+    ndr: Band
+    sds: Band
+    nscr: Band
+    srr_hits5: Band
+    ndr_hits5: Band
+    sds_hits5: Band
+    nscr_hits5: Band
 
 
 class Bounds(NamedTuple):
@@ -180,86 +188,106 @@ PROBLEM = Level(
 )
 _BANDS = "eval.stats.bands.noise_bands"
 UNIT_NOISE = Bands(
-    Bounds(
+    Band(
         Metric("noise/unit/shrunk_low", "units", "lower end of the noise in units lost", _BANDS),
+        UNIT.expected_shrunk,
         Metric("noise/unit/shrunk_high", "units", "upper end of the noise in units lost", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/unit/expanded_low", "units", "lower end of the noise in units gained", _BANDS),
+        UNIT.expected_expanded,
         Metric("noise/unit/expanded_high", "units", "upper end of the noise in units gained", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/unit/srr_low", "fraction", "lower end of the noise in SRR", _BANDS),
+        Metric("noise/unit/srr", "fraction", "SRR that noise alone would show", _BANDS),
         Metric("noise/unit/srr_high", "fraction", "upper end of the noise in SRR", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/unit/ndr_low", "fraction", "lower end of the noise in NDR", _BANDS),
+        Metric("noise/unit/ndr", "fraction", "NDR that noise alone would show", _BANDS),
         Metric("noise/unit/ndr_high", "fraction", "upper end of the noise in NDR", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/unit/sds_low", "fraction", "lower end of the noise in SDS", _BANDS),
+        Metric("noise/unit/sds", "fraction", "SDS that noise alone would show", _BANDS),
         Metric("noise/unit/sds_high", "fraction", "upper end of the noise in SDS", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/unit/nscr_low", "ratio", "lower end of the noise in NSCR", _BANDS),
+        Metric("noise/unit/nscr", "ratio", "NSCR that noise alone would show", _BANDS),
         Metric("noise/unit/nscr_high", "ratio", "upper end of the noise in NSCR", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/unit/srr_hits5_low", "fraction", "lower end of the noise in SRR at 5 hits or more", _BANDS),
+        Metric("noise/unit/srr_hits5", "fraction", "SRR at 5 hits or more that noise alone would show", _BANDS),
         Metric("noise/unit/srr_hits5_high", "fraction", "upper end of the noise in SRR at 5 hits or more", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/unit/ndr_hits5_low", "fraction", "lower end of the noise in NDR at 5 hits or more", _BANDS),
+        Metric("noise/unit/ndr_hits5", "fraction", "NDR at 5 hits or more that noise alone would show", _BANDS),
         Metric("noise/unit/ndr_hits5_high", "fraction", "upper end of the noise in NDR at 5 hits or more", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/unit/sds_hits5_low", "fraction", "lower end of the noise in SDS at 5 hits or more", _BANDS),
+        Metric("noise/unit/sds_hits5", "fraction", "SDS at 5 hits or more that noise alone would show", _BANDS),
         Metric("noise/unit/sds_hits5_high", "fraction", "upper end of the noise in SDS at 5 hits or more", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/unit/nscr_hits5_low", "ratio", "lower end of the noise in NSCR at 5 hits or more", _BANDS),
+        Metric("noise/unit/nscr_hits5", "ratio", "NSCR at 5 hits or more that noise alone would show", _BANDS),
         Metric("noise/unit/nscr_hits5_high", "ratio", "upper end of the noise in NSCR at 5 hits or more", _BANDS),
     ),
 )
 PROBLEM_NOISE = Bands(
-    Bounds(
+    Band(
         Metric("noise/problem/shrunk_low", "problems", "lower end of the noise in problems lost", _BANDS),
+        PROBLEM.expected_shrunk,
         Metric("noise/problem/shrunk_high", "problems", "upper end of the noise in problems lost", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/problem/expanded_low", "problems", "lower end of the noise in problems gained", _BANDS),
+        PROBLEM.expected_expanded,
         Metric("noise/problem/expanded_high", "problems", "upper end of the noise in problems gained", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/problem/srr_low", "fraction", "lower end of the noise in SRR", _BANDS),
+        Metric("noise/problem/srr", "fraction", "SRR that noise alone would show", _BANDS),
         Metric("noise/problem/srr_high", "fraction", "upper end of the noise in SRR", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/problem/ndr_low", "fraction", "lower end of the noise in NDR", _BANDS),
+        Metric("noise/problem/ndr", "fraction", "NDR that noise alone would show", _BANDS),
         Metric("noise/problem/ndr_high", "fraction", "upper end of the noise in NDR", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/problem/sds_low", "fraction", "lower end of the noise in SDS", _BANDS),
+        Metric("noise/problem/sds", "fraction", "SDS that noise alone would show", _BANDS),
         Metric("noise/problem/sds_high", "fraction", "upper end of the noise in SDS", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/problem/nscr_low", "ratio", "lower end of the noise in NSCR", _BANDS),
+        Metric("noise/problem/nscr", "ratio", "NSCR that noise alone would show", _BANDS),
         Metric("noise/problem/nscr_high", "ratio", "upper end of the noise in NSCR", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/problem/srr_hits5_low", "fraction", "lower end of the noise in SRR at 5 hits or more", _BANDS),
+        Metric("noise/problem/srr_hits5", "fraction", "SRR at 5 hits or more that noise alone would show", _BANDS),
         Metric("noise/problem/srr_hits5_high", "fraction", "upper end of the noise in SRR at 5 hits or more", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/problem/ndr_hits5_low", "fraction", "lower end of the noise in NDR at 5 hits or more", _BANDS),
+        Metric("noise/problem/ndr_hits5", "fraction", "NDR at 5 hits or more that noise alone would show", _BANDS),
         Metric("noise/problem/ndr_hits5_high", "fraction", "upper end of the noise in NDR at 5 hits or more", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/problem/sds_hits5_low", "fraction", "lower end of the noise in SDS at 5 hits or more", _BANDS),
+        Metric("noise/problem/sds_hits5", "fraction", "SDS at 5 hits or more that noise alone would show", _BANDS),
         Metric("noise/problem/sds_hits5_high", "fraction", "upper end of the noise in SDS at 5 hits or more", _BANDS),
     ),
-    Bounds(
+    Band(
         Metric("noise/problem/nscr_hits5_low", "ratio", "lower end of the noise in NSCR at 5 hits or more", _BANDS),
+        Metric("noise/problem/nscr_hits5", "ratio", "NSCR at 5 hits or more that noise alone would show", _BANDS),
         Metric("noise/problem/nscr_hits5_high", "ratio", "upper end of the noise in NSCR at 5 hits or more", _BANDS),
     ),
 )
@@ -514,7 +542,12 @@ MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
 """About a measurement itself."""
 ONCE = (DETECTION_LIMIT, SAMPLES)
 """Constants of a run: logged at the first measured step only."""
-NOISE = tuple(metric for bounds in (*UNIT_NOISE, *PROBLEM_NOISE, PASS_AT_1_NOISE) for metric in bounds)
+NOISE = tuple(
+    metric
+    for band in (*UNIT_NOISE, *PROBLEM_NOISE, PASS_AT_1_NOISE)
+    for metric in band
+    if metric not in (*UNIT, *PROBLEM)  # the expected counts are among these
+)
 """Constants of the base, logged at every step: TensorBoard draws a band where both ends have the value's steps."""
 INTERVALS = tuple(metric for bounds in INTERVAL for metric in bounds)
 METRICS: tuple[Metric, ...] = (

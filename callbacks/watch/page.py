@@ -19,7 +19,7 @@ from typing import Any
 from tensorboard.compat.proto.event_pb2 import Event
 
 from offleash.callbacks import tags
-from offleash.callbacks.charts import custom_layout
+from offleash.callbacks.charts import custom_layout, lay_out
 from offleash.callbacks.event_files import event_frames
 from offleash.callbacks.report import Metrics, base_scalars, step_figure, step_scalars
 from offleash.callbacks.trackers import lost_and_gained_table, to_tensorboard
@@ -75,7 +75,7 @@ class Page:
         """What depends on which steps there are: the layout, the constants of the run, the figure."""
         logged = [self._scalars(base, metrics) for metrics in steps.values()]
         known = {tag for one in logged for tag, value in one.items() if math.isfinite(value)}
-        writer.add_custom_scalars(custom_layout(self.temperature, powers_of_two(self.k)[-1], known=known))
+        lay_out(writer, custom_layout(self.temperature, powers_of_two(self.k)[-1], known=known))
         if steps:
             first, last = min(steps), max(steps)
             to_tensorboard(writer, {m.tag: steps[first][m.tag] for m in tags.ONCE}, first)
