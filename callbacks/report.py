@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from offleash.callbacks import tags
 from offleash.callbacks.charts import with_whole_bands
 from offleash.callbacks.counted import Counted
-from offleash.callbacks.figures import pass_at_k_figure
+from offleash.callbacks.figures import moves_figure, pass_at_k_figure
 from offleash.callbacks.metrics import leash_curve, pass_curve, sampled
-from offleash.callbacks.summary import moved_words, path_from, spelling_words
+from offleash.callbacks.summary import moved_words, path_from, spelling_words, unit_words
 from offleash.callbacks.trackers import Media
 from offleash.eval.comparison.changes import changes
 from offleash.eval.errors import ConfigError, PoolError
@@ -38,15 +38,18 @@ def base_scalars(base: Metrics, k: int, temperature: float) -> dict[str, float]:
     return {metric.base: base[metric.tag] for metric in sampled(k, temperature) if metric.base}
 
 
-def step_figure(base: Metrics, steps: Mapping[int, Metrics], k: int, task: str) -> "Figure":
-    """pass@k of the base and of the policy at these steps."""
-    curves = {step: pass_curve(metrics, k) for step, metrics in steps.items()}
-    return pass_at_k_figure(pass_curve(base, k), curves, leash_curve(steps[max(steps)], k), task)
+def run_figures(base: Metrics, steps: Mapping[int, Metrics], k: int, task: str) -> dict[str, "Figure"]:
+    """By tag: pass@k, and what was lost and gained, at these steps."""
+    curves, last = {step: pass_curve(metrics, k) for step, metrics in steps.items()}, steps[max(steps)]
+    return {
+        tags.PASS_AT_K_FIGURE.tag: pass_at_k_figure(pass_curve(base, k), curves, leash_curve(last, k), task),
+        tags.MOVES_FIGURE.tag: moves_figure(steps, unit_words(last), task),
+    }
 
 
 def step_media(base: tuple[Metrics, Hits], steps: Mapping[int, Metrics], policy: Hits, k: int, task: str) -> Media:
-    """The figure of the steps so far, and the table of the last, whose hits are those of `policy`."""
-    return Media(step_figure(base[0], steps, k, task), *changes(base[1], policy))
+    """The figures of the steps so far, and the table of the last, whose hits are those of `policy`."""
+    return Media(run_figures(base[0], steps, k, task), *changes(base[1], policy))
 
 
 def step_line(step: int, metrics: Metrics, k: int) -> str:

@@ -99,7 +99,7 @@ class SupportCallback(TrainerCallback):
         >>> trainer.add_callback(monitor)
         >>> result = trainer.train()  # doctest: +ELLIPSIS
         offleash: base pool ...
-        Details:  tensorboard --logdir runs/example
+        Details:  offleash view runs/example
         >>> sorted(monitor.history)
         [0, 1]
         >>> set(monitor.latest) == set(monitor.history[0])

@@ -370,6 +370,12 @@ IMPORTANCE = Weighed(
     Metric("support/importance/log_ratio_variance", "nats^2", "of ln policy/base over the base's draws", _WEIGHED),
     Metric("support/importance/withheld", "0 or 1", "1: variance of 4 or more, or tokens not recovered", _WEIGHED),
 )
+MOVES_FIGURE = Metric(
+    "support/lost_and_gained_by_step",
+    "figure",
+    "units lost and gained over the steps, in their bands of noise",
+    "callbacks.figures.moves_figure",
+)
 LOST_AND_GAINED = Metric(
     "support/lost_and_gained", "text", "table of units lost and gained", "callbacks.trackers.lost_and_gained_table"
 )
@@ -552,7 +558,7 @@ NOISE = tuple(
 INTERVALS = tuple(metric for bounds in INTERVAL for metric in bounds)
 METRICS: tuple[Metric, ...] = (
     *(*UNIT, *PROBLEM, *SPELLING, *LEASH, LEASH_PASS_AT_K, *NOISE, *INTERVALS),
-    *(DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, *IMPORTANCE, LOST_AND_GAINED, *EXACT),
+    *(DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, *IMPORTANCE, MOVES_FIGURE, LOST_AND_GAINED, *EXACT),
     *(PASS_AT_K, PASS_AT_K_FIGURE, COVER_AT_TAU),
     *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, TOKEN_ENTROPY),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED),

@@ -13,7 +13,7 @@ from transformers.integrations import TensorBoardCallback, TrackioCallback, Wand
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import alert_by_trackio, log_to_trackio, log_to_wandb, tracker_module
-from offleash.callbacks.tags import LOST_AND_GAINED, PASS_AT_K_FIGURE
+from offleash.callbacks.tags import LOST_AND_GAINED
 from offleash.eval.comparison.changes import Change
 from offleash.eval.report.figure_style import image
 from offleash.eval.report.sanitize import markdown_text, one_line
@@ -29,7 +29,8 @@ MOST_ROWS = 200
 class Media(NamedTuple):
     """What a measured step has besides numbers."""
 
-    figure: "Figure"
+    figures: Mapping[str, "Figure"]
+    """By tag."""
     lost: Sequence[Change]
     gained: Sequence[Change]
 
@@ -78,7 +79,8 @@ def to_tensorboard(writer: Any, metrics: Mapping[str, float], step: int) -> None
 
 
 def media_to_tensorboard(writer: Any, media: Media, step: int) -> None:
-    writer.add_figure(PASS_AT_K_FIGURE.tag, media.figure, step)
+    for tag, figure in media.figures.items():
+        writer.add_figure(tag, figure, step)
     writer.add_text(LOST_AND_GAINED.tag, lost_and_gained_table(media.lost, media.gained), step)
     writer.flush()
 
@@ -89,17 +91,21 @@ def _to_log(log: Callable[[dict[str, Any]], None], metrics: Mapping[str, float],
 
 def _media_to_log(log: Callable[[dict[str, Any]], None], module: Any, media: Media, step: int) -> None:
     """W&B and trackio have an Image and a Table of the same arguments."""
-    from PIL import Image
-
     if module is None:
         return
-    with Image.open(io.BytesIO(image(media.figure, "png"))) as drawn:
-        figure = module.Image(drawn.convert("RGB"), caption=f"step {step}")
+    figures = {tag: module.Image(_drawn(figure), caption=f"step {step}") for tag, figure in media.figures.items()}
     # trackio renders the cells of a table as Markdown, W&B does not.
     text = markdown_text if hasattr(module, "Trace") else str
     rows = table_rows(media.lost, media.gained, text)
     table = module.Table(columns=list(COLUMNS), data=rows)
-    log({PASS_AT_K_FIGURE.tag: figure, LOST_AND_GAINED.tag: table, "train/global_step": step})
+    log({**figures, LOST_AND_GAINED.tag: table, "train/global_step": step})
+
+
+def _drawn(figure: "Figure") -> Any:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(image(figure, "png"))) as picture:
+        return picture.convert("RGB")
 
 
 def table_rows(lost: Sequence[Change], gained: Sequence[Change], text: Callable[[str], str] = str) -> list[list[Any]]:

@@ -18,7 +18,7 @@ from huggingface_hub import HfApi
 from transformers import TrainingArguments
 
 from offleash.callbacks import tags
-from offleash.callbacks.figures import pass_at_k_figure
+from offleash.callbacks.figures import PAGE, pass_at_k_figure
 from offleash.callbacks.metrics import leash_curve, pass_curve
 from offleash.callbacks.summary import HISTORY, three_digits
 from offleash.eval.errors import OffleashError
@@ -114,7 +114,7 @@ def _figure(record: Mapping[str, Any]) -> bytes:
     base, policy = (pass_curve(metrics, record["k"]) for metrics in (record["base"], record["steps"][last]))
     image = io.BytesIO()
     line = leash_curve(record["steps"][last], record["k"])
-    pass_at_k_figure(base, {int(last): policy}, line).savefig(image, format="png", dpi=150)
+    pass_at_k_figure(base, {int(last): policy}, line, size=PAGE).savefig(image, format="png", dpi=150)
     return image.getvalue()
 
 

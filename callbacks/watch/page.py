@@ -21,7 +21,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from offleash.callbacks import tags
 from offleash.callbacks.charts import custom_layout, lay_out
 from offleash.callbacks.event_files import event_frames
-from offleash.callbacks.report import Metrics, base_scalars, step_figure, step_scalars
+from offleash.callbacks.report import Metrics, base_scalars, run_figures, step_scalars
 from offleash.callbacks.trackers import lost_and_gained_table, to_tensorboard
 from offleash.eval.comparison.changes import changes
 from offleash.eval.files import write_atomic
@@ -79,7 +79,8 @@ class Page:
         if steps:
             first, last = min(steps), max(steps)
             to_tensorboard(writer, {m.tag: steps[first][m.tag] for m in tags.ONCE}, first)
-            writer.add_figure(tags.PASS_AT_K_FIGURE.tag, step_figure(base, steps, self.k, task), last)
+            for tag, figure in run_figures(base, steps, self.k, task).items():
+                writer.add_figure(tag, figure, last)
 
     def _write_steps(
         self, writer: Any, base: Metrics, base_hits: Hits, new: Mapping[int, tuple[Metrics, Hits]]
@@ -109,7 +110,7 @@ class Page:
 
         Nothing of a damaged file: all of it is made anew.
         """
-        again = {metric.tag for metric in (*tags.ONCE, tags.PASS_AT_K_FIGURE)}
+        again = {metric.tag for metric in (*tags.ONCE, tags.PASS_AT_K_FIGURE, tags.MOVES_FIGURE)}
         data = file.read_bytes()
         if any(event is None for event, _ in event_frames(data)):
             return {}

@@ -18,7 +18,7 @@ def world(rng: np.random.Generator, units: int) -> np.ndarray:
 
 @pytest.mark.parametrize("threshold", [1, 5])
 def test_a_second_sample_of_the_base_lies_in_its_bands_nine_times_in_ten(threshold: int) -> None:
-    rng, n, inside = np.random.default_rng(3), 64, {name: 0 for name in (*BANDED, "pass@1")}
+    rng, n, inside = np.random.default_rng(3), 64, dict.fromkeys((*BANDED, "pass@1"), 0)
     for _ in range(40):
         rate = world(rng, 90)
         first, second = rng.binomial(n, rate), rng.binomial(n, rate)
