@@ -6,7 +6,7 @@ second, flat line is what noise alone is expected to show.
 
 TensorBoard's default "ignore outliers" drops the outer 5 % of all numbers in a chart from its axis, of few points the
 first or the last. The second line has the first one's values as its band, which has no width: every value is there
-three times, and up to 10 measured steps none is dropped.
+three times, and up to 6 measured steps none is dropped. Of more, those next to the outermost set the axis, with room.
 
 TensorBoard refuses a Margin chart whose three tags were not logged at the same steps: see `with_whole_bands`.
 """

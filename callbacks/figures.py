@@ -69,7 +69,7 @@ def moves_figure(
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
     axes_2[1].legend(loc="best", **_legend(size))
-    figure.suptitle(one_line(title, 40), parse_math=False)
+    figure.suptitle(one_line(title, 40), parse_math=False, fontsize=9)
     return figure
 
 
