@@ -21,7 +21,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from offleash.eval.stats.bands import BANDED, noise_bands
+from offleash.eval.stats.bands import BANDED, expected_moves, noise_bands
 from offleash.eval.stats.beta_binomial import fit_beta_binomial
 from offleash.eval.stats.curves import beyond_noise, compare_curves
 from offleash.eval.stats.exact_support import hit_by, sums
@@ -30,7 +30,6 @@ from offleash.eval.stats.leash.tilt import factors, solve, sums_by, tilt
 from offleash.eval.stats.leash.verdict import verdict
 from offleash.eval.stats.noise import NoiseTest, noise_test, one_sided
 from offleash.eval.stats.passk import budgets, pass_at_k
-from offleash.eval.stats.predictive import expected_moves
 from offleash.eval.stats.stopping import stopped_noise_test
 from offleash.eval.stats.subsets import expected_cells, in_support
 from offleash.eval.stats.support import cells_of, dynamics, metrics

@@ -1,19 +1,23 @@
-"""TensorBoard's tab "Custom Scalars": charts that are drawn as they are.
+"""How a run is drawn: TensorBoard's tab "Custom Scalars", and figures for every tracker.
 
-Every chart is a Margin chart: a line and a band. TensorBoard does not smooth these (others by .6). One line per run is
-the policy's, so that a color is a run; the band is what it is to be read against: noise, an interval, or the base. A
-second, flat line is what noise alone is expected to show.
+Every chart of the tab is a Margin chart: a line and a band. TensorBoard does not smooth these (others by .6). One line
+per run is the policy's, so that a color is a run; the band is what it is to be read against: noise, an interval, or the
+base. A second, flat line is what noise alone is expected to show.
 
 TensorBoard's default "ignore outliers" drops the outer 5 % of all numbers in a chart from its axis, of few points the
 first or the last. The second line has the first one's values as its band, which has no width: every value is there
 three times, and up to 6 measured steps none is dropped. Of more, those next to the outermost set the axis, with room.
 
 TensorBoard refuses a Margin chart whose three tags were not logged at the same steps: see `with_whole_bands`.
+
+Figures: TensorBoard keeps ten images of a tag, chosen at random but for the last. So every image shows all steps up to
+its own: nothing is lost if one is dropped. It scales images to 215 pixels of height ("Time Series") or 350 of width
+("Images"), without interpolation: these are exactly twice that, on white also where the page is dark.
 """
 
 import math
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
@@ -22,7 +26,18 @@ from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 
 from offleash.callbacks import tags
 from offleash.callbacks.tags import Band, Bounds, Metric
+from offleash.eval.report.figure_style import KEPT, LINES, PAPER, styled
+from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.support import METRICS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Curve = Mapping[int, float]
+"""k -> pass@k."""
+CARD, PAGE = (3.5, 2.15), (5.6, 4.2)
+"""Inches: of a card in a tracker, where text is small, and of a page."""
+MOST_CURVES = 6
 
 
 class Series(NamedTuple):
@@ -141,3 +156,70 @@ def _against(title: str, value: Metric, noise: Band) -> Chart:
 
 def _gap(title: str, value: Metric) -> Chart:
     return Chart(title, (Series(value.tag, value.tag, value.base),))
+
+
+@styled()
+def pass_at_k_figure(
+    base: Curve, policy: Mapping[int, Curve], leash: Curve, title: str = "", size: tuple[float, float] = CARD
+) -> "Figure":
+    """Base, policy by step, and the reweighted base at the last step (`leash`, {} if unknown), over log k."""
+    figure = _figure(size)
+    axes = figure.subplots()
+    axes.plot(list(base), list(base.values()), **LINES["base"], label="base")
+    steps = spread_steps(sorted(policy))
+    for place, step in enumerate(steps, start=1):
+        line = {**LINES["policy"], "alpha": (1 + 3 * place / len(steps)) / 4}
+        label = f"policy, step {step}" if place in (1, len(steps)) else None
+        axes.plot(list(policy[step]), list(policy[step].values()), **line, label=label)
+    if leash:
+        words = "KL-optimal reweighting of the\nbase at this pass@1"
+        axes.plot(list(leash), list(leash.values()), **LINES["leash"], label=words)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(base), [str(k) for k in base])
+    axes.set(xlabel="k", ylabel="pass@k", ylim=(0, 1.02))
+    axes.set_title(one_line(title, 40), parse_math=False)
+    axes.legend(loc="lower right", **_legend(size))
+    return figure
+
+
+@styled()
+def moves_figure(
+    steps: Mapping[int, Mapping[str, float]], units: str, title: str = "", size: tuple[float, float] = CARD
+) -> "Figure":
+    """Units lost and gained over the measured steps, each in its band of noise; `units`: what they are, in a word."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, places = _figure(size), sorted(steps)
+    unit, band = tags.UNIT, tags.UNIT_NOISE
+    sides = (("lost", unit.shrunk, band.shrunk), ("gained", unit.expanded, band.expanded))
+    axes_2 = figure.subplots(1, 2)
+    for axes, (word, counted, noise) in zip(axes_2, sides, strict=True):
+        low, high, value = (
+            [steps[step].get(metric.tag, math.nan) for step in places] for metric in (noise.low, noise.high, counted)
+        )
+        axes.fill_between(places, low, high, color=KEPT, alpha=0.35, linewidth=0, label="noise")
+        axes.plot(places, value, **LINES["policy"], label="policy")
+        axes.set_ylim(bottom=0)
+        axes.set(xlabel="step", title=f"{units} {word}")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+    axes_2[1].legend(loc="best", **_legend(size))
+    figure.suptitle(one_line(title, 40), parse_math=False, fontsize=9)
+    return figure
+
+
+def spread_steps(steps: Sequence[int], most: int = MOST_CURVES) -> list[int]:
+    """The first, the last, and as many between as can be told apart."""
+    if len(steps) <= most:
+        return list(steps)
+    return [steps[round(place * (len(steps) - 1) / (most - 1))] for place in range(most)]
+
+
+def _figure(size: tuple[float, float]) -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, dpi=200, facecolor=PAPER)
+
+
+def _legend(size: tuple[float, float]) -> dict[str, Any]:
+    return {"fontsize": 7, "labelspacing": 0.2, "handlelength": 1.5} if size == CARD else {}

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from offleash.callbacks import tags
-from offleash.callbacks.bands import interval_metrics, noise_metrics
 from offleash.callbacks.metrics import (
     count_whole,
+    interval_metrics,
     level_metrics,
+    noise_metrics,
     sample_metrics,
     spelling_metrics,
     support_metrics,

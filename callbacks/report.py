@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offleash.callbacks import tags
-from offleash.callbacks.charts import with_whole_bands
+from offleash.callbacks.charts import moves_figure, pass_at_k_figure, with_whole_bands
 from offleash.callbacks.counted import Counted
-from offleash.callbacks.figures import moves_figure, pass_at_k_figure
 from offleash.callbacks.metrics import leash_curve, pass_curve, sampled
 from offleash.callbacks.summary import moved_words, path_from, spelling_words, unit_words
 from offleash.callbacks.trackers import Media

@@ -374,7 +374,7 @@ MOVES_FIGURE = Metric(
     "support/lost_and_gained_by_step",
     "figure",
     "units lost and gained over the steps, in their bands of noise",
-    "callbacks.figures.moves_figure",
+    "callbacks.charts.moves_figure",
 )
 LOST_AND_GAINED = Metric(
     "support/lost_and_gained", "text", "table of units lost and gained", "callbacks.trackers.lost_and_gained_table"
@@ -443,7 +443,7 @@ PASS_AT_K_FIGURE = Metric(
     "pass_at_k/base_and_policy",
     "figure",
     "pass@k of base, policy and reweighted base",
-    "callbacks.figures.pass_at_k_figure",
+    "callbacks.charts.pass_at_k_figure",
 )
 
 ANSWER_ENTROPY = Metric(

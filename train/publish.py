@@ -18,7 +18,7 @@ from huggingface_hub import HfApi
 from transformers import TrainingArguments
 
 from offleash.callbacks import tags
-from offleash.callbacks.figures import PAGE, pass_at_k_figure
+from offleash.callbacks.charts import PAGE, pass_at_k_figure
 from offleash.callbacks.metrics import leash_curve, pass_curve
 from offleash.callbacks.summary import HISTORY, three_digits
 from offleash.eval.errors import OffleashError
