@@ -11,7 +11,13 @@ import pyarrow.compute as pc
 import pytest
 
 from offleash.callbacks import SupportCallback
-from offleash.callbacks.metrics import sample_metrics, spelling_metrics, support_metrics
+from offleash.callbacks.metrics import (
+    interval_metrics,
+    noise_metrics,
+    sample_metrics,
+    spelling_metrics,
+    support_metrics,
+)
 from offleash.callbacks.policy.sampler import plan_rounds
 from offleash.eval.errors import ConfigError, PoolError, VerifyError
 from offleash.eval.lock import try_hold
@@ -77,6 +83,8 @@ def test_every_number_can_be_recomputed_from_the_pools_and_stands_once_in_tensor
         again = {
             **sample_metrics(pool.tally(), temperature=1.0),
             **support_metrics(base.hits(), pool.hits()),
+            **noise_metrics(base.hits(), pool.hits().n_p),
+            **interval_metrics(base.hits(), pool.hits()),
             **spelled,
         }
         for tag, value in again.items():
@@ -88,7 +96,8 @@ def test_every_number_can_be_recomputed_from_the_pools_and_stands_once_in_tensor
         if tag != "train/epoch":  # the Trainer itself logs it twice at the last step
             assert len({s for s, _ in points}) == len(points), f"{tag} is duplicated at a step"
     groups = {tag.split("/")[0] for tag in scalars}
-    assert groups == {"support", "pass_at_k", "cover_at_tau", "entropy", "verify", "monitor", "train"}
+    ours = {"support", "noise", "interval", "pass_at_k", "cover_at_tau", "entropy", "verify", "monitor"}
+    assert groups == ours | {"train"}
     record = json.loads((tmp_path / "run" / "support.json").read_text())
     assert set(record["steps"]) == {"0", "2", "4"}
 
