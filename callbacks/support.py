@@ -240,6 +240,7 @@ class SupportCallback(TrainerCallback):
 
     def _measure(self, step: int, last: bool) -> dict[str, float]:
         start = time.perf_counter()
+        self.policy_pool.sampler.base.check_unchanged(step)
         if not self.base_metrics:
             self._prepare_base(step)
         seed = derive_seed(self.seed, self.trainer.args.seed, step)

@@ -23,6 +23,7 @@ from offleash.callbacks.policy.trl_seam import (
     entropy_controller,
     model_id,
     nanstd,
+    take_over_sync,
     takes_images,
     text_tokenizer,
     token_logps,
@@ -77,6 +78,7 @@ class Exploring(GRPOTrainer):
     _tokens: Tokens | None = None
 
     def begin_exploring(self, verifier: RolloutVerifier, explorers: Sequence[Explorer]) -> None:
+        take_over_sync(self)
         check_chain(explorers)
         check_rewards_used(explorers, self.reward_func_names, self.reward_weights.tolist(), self.args)
         self.verifier, self.explorers = verifier, list(explorers)

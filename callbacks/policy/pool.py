@@ -97,6 +97,8 @@ class PolicyPool:
 
         While another run samples it, this one waits.
         """
+        if step == 0:
+            self.sampler.base.check_is_policy()
         pool = self.ranks.on_main(lambda: self._open(folder / self.base_name(spec, folder), spec))
         if self._missing(pool):
             with self._alone(pool):

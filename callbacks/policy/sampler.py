@@ -30,6 +30,7 @@ from offleash.callbacks.policy.trl_seam import (
     TokenizedPrompts,
     generate,
     sampling_as,
+    sampling_group,
     text_tokenizer,
     to_device,
     token_logps,
@@ -152,7 +153,7 @@ class TrainerSampler:
             # Isolated round by round: between rounds the caller runs with its own random state.
             with isolated_rng(), sampling_as(trainer, self.sampling):
                 content = [(self.problem_ids[block.problem], block.start, block.size) for block in round_.blocks]
-                set_seed(round_seed(seed, content) + trainer.accelerator.process_index)
+                set_seed(round_seed(seed, content) + sampling_group(trainer))
                 trainer.model.eval()
                 try:
                     drawn = partial(self._generate, round_, from_base)
