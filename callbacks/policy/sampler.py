@@ -31,11 +31,11 @@ from offleash.callbacks.policy.trl_seam import (
     generate,
     sampling_as,
     sampling_group,
+    scoring,
     text_tokenizer,
     to_device,
     token_logps,
     tokenize_prompts,
-    without_gradient_checkpointing,
 )
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.pool.ledger import Block, runs
@@ -192,15 +192,10 @@ class TrainerSampler:
         pairs = [(self.prompt_ids[problem], ids) for problem, ids in mine]
         inputs = scoring_inputs(pairs, self.pad_token_id, accelerator.device)
         size, mask = trainer.args.per_device_train_batch_size, inputs["mask"].double()
-        was_training = trainer.model.training
-        trainer.model.eval()
-        try:
-            with torch.no_grad(), without_gradient_checkpointing(trainer):
-                own, _ = self._logps(trainer.model, inputs, problems, size)
-                with self.base.scored() as base:
-                    others, _ = self._logps(base, inputs, problems, size)
-        finally:
-            trainer.model.train(was_training)
+        with scoring(trainer):
+            own, _ = self._logps(trainer.model, inputs, problems, size)
+            with self.base.scored() as base:
+                others, _ = self._logps(base, inputs, problems, size)
         pairs_s = torch.stack([(logps.double() * mask).sum(1) for logps in (own, others)], dim=1).tolist()
         policy_s, base_s = np.array(gather_object(pairs_s)[: len(rows)]).T
         return policy_s, base_s
@@ -269,7 +264,7 @@ class TrainerSampler:
         problems = [one.draw.problem for one in local]
         mask = inputs["mask"].float()
         batch_size = trainer.args.per_device_train_batch_size
-        with torch.no_grad(), without_gradient_checkpointing(trainer):
+        with scoring(trainer):
             base_logps: Any = None
             if from_base or self.kl_to_base:
                 with self.base.scored() as base:

@@ -41,6 +41,18 @@ def token_logps(
     return logps, entropy
 
 
+@contextmanager
+def scoring(trainer: PolicyTrainer) -> Iterator[None]:
+    """Inside the block forward passes of the policy have no gradients, no gradient checkpointing and no dropout."""
+    was_training = trainer.model.training
+    trainer.model.eval()
+    try:
+        with torch.no_grad(), without_gradient_checkpointing(trainer):
+            yield
+    finally:
+        trainer.model.train(was_training)
+
+
 def token_logits(
     trainer: PolicyTrainer, model: Any, ids: torch.Tensor, mask: torch.Tensor | None = None
 ) -> torch.Tensor:

@@ -90,7 +90,8 @@ def unwrapped(model: Any) -> Any:
 
 def has_adapter_off(model: Any) -> bool:
     """Whether a PEFT model is the model without its adapter at the moment."""
-    return any(getattr(each, "disable_adapters", False) for each in unwrapped(model).modules())
+    # A model of transformers has a method of that name.
+    return any(getattr(each, "disable_adapters", None) is True for each in unwrapped(model).modules())
 
 
 def check_mergeable(model: Any) -> None:
