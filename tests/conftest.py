@@ -113,7 +113,7 @@ def make_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     from offleash.train.rewards import VerifierReward
     from offleash.train.trainer import ExploringTrainer
 
-    def make(name: str = "run", explorers: list[Any] | None = None, **overrides: Any) -> Any:
+    def make(name: str = "run", explorers: list[Any] | None = None, model: Path = LAB_BASE, **overrides: Any) -> Any:
         folder = tmp_path / name
         monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(folder / "tensorboard"))
         settings: dict[str, Any] = {
@@ -139,7 +139,7 @@ def make_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         plain = partial(GRPOTrainer, reward_funcs=[reward])
         explored = partial(ExploringTrainer, reward=reward, explorers=explorers or ())
         trainer = (plain if explorers is None else explored)(
-            model=str(LAB_BASE),
+            model=str(model),
             args=GRPOConfig(**{**settings, **overrides}),
             train_dataset=Dataset.from_list([{"prompt": p.prompt, "problem_id": p.id} for p in task.problems]),
         )

@@ -1,4 +1,4 @@
-"""The right weights in vLLM, for real on the CPU: tensor parallelism, a base served in the middle of a run, adapters."""
+"""The right weights in vLLM, for real on the CPU: tensor parallelism, the base in the middle of a run, adapters."""
 
 import json
 import shutil
@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from offleash import recipes
 from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring.exact import ExactUnits
-
-RECIPES = Path(recipes.__path__[0])
 
 RECORD_DRAWS = """
 import json, os
@@ -29,12 +26,6 @@ from offleash.callbacks.policy import trl_weights
 trl_weights.engine_weights = lambda generation: type(generation)._iter_named_params(generation)
 """
 LORA = {"use_peft": "true", "lora_r": 8, "lora_target_modules": "all-linear", "dtype": "bfloat16"}
-
-
-@pytest.fixture
-def colocated(vllm_base: Path) -> dict[str, Any]:
-    vllm = {"config": RECIPES / "lab" / "vllm.yaml", "model_name_or_path": vllm_base}
-    return {**vllm, "lr_scheduler_type": "constant"}
 
 
 def samples(pool: Path) -> list[dict[str, Any]]:

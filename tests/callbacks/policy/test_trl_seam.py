@@ -417,10 +417,10 @@ def test_a_colocated_engine_draws_and_scores_with_the_weights_that_it_is_given(r
 
 @pytest.mark.slow
 @pytest.mark.skipif(OWN_PROCESS not in os.environ, reason="the test above runs it")
-def test_in_its_own_process(make_trainer: Any, scored: Any, lab_base: Path) -> None:
+def test_in_its_own_process(make_trainer: Any, scored: Any, vllm_base: Path) -> None:
     args = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.02, "temperature": 1.0}
-    prepare_vllm(GRPOConfig("unused", use_cpu=True, bf16=False, **args), str(lab_base))
-    trainer = make_trainer(**args, vllm_max_model_length=128)
+    prepare_vllm(GRPOConfig("unused", use_cpu=True, bf16=False, **args), str(vllm_base))
+    trainer = make_trainer(**args, vllm_max_model_length=128, model=vllm_base)
     assert not trl_seam.is_server(trainer)
     assert trl_seam.engine_dtype(trainer) == "float32"
     checks: list[bool] = []

@@ -35,10 +35,10 @@ PLAIN = Sampling(max_new_tokens=LENGTH)
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: Any, lab_base: Path) -> ModelSource:
+def source(tmp_path_factory: Any, vllm_base: Path) -> ModelSource:
     """The lab's model with a generation_config that would ruin every draw if it were used."""
     folder = tmp_path_factory.mktemp("model")
-    for path in lab_base.iterdir():
+    for path in vllm_base.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     config = '{"temperature": 0.01, "top_k": 1, "do_sample": true, "repetition_penalty": 9.0, "eos_token_id": 1}'
     (folder / "generation_config.json").write_text(config)
@@ -172,13 +172,13 @@ def test_the_command_draws_a_pool(tmp_path: Path, capsys: Any) -> None:
     assert "vLLM cannot start" in capsys.readouterr().err
 
 
-def test_an_adapter_is_put_on_its_model(tmp_path: Path, lab_base: Path, prompts: list[Any]) -> None:
+def test_an_adapter_is_put_on_its_model(tmp_path: Path, vllm_base: Path, prompts: list[Any]) -> None:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    base = AutoModelForCausalLM.from_pretrained(lab_base, dtype="float32")
+    base = AutoModelForCausalLM.from_pretrained(vllm_base, dtype="float32")
     adapted = get_peft_model(base, LoraConfig(r=8, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
-    adapted.peft_config["default"].base_model_name_or_path = str(lab_base)
+    adapted.peft_config["default"].base_model_name_or_path = str(vllm_base)
     adapted.save_pretrained(tmp_path)
     source = resolve_model(str(tmp_path))
     made = load_engine("vllm", source, context=64)
