@@ -131,8 +131,8 @@ def _own(
     for name, weight in weights:
         if id(weight) not in seen:
             seen.add(id(weight))
-            split = getattr(weight, "full_tensor", None)  # FSDP 2
-            yield name, weight.data if split is None else weight.to(device).full_tensor()
+            whole: Any = weight  # with FSDP 2 a part of it
+            yield name, whole.to(device).full_tensor() if hasattr(whole, "full_tensor") else weight.data
 
 
 def _module_in_use(wrapper: Any) -> torch.nn.Module:

@@ -146,6 +146,14 @@ def test_generation_gives_k_completions_of_each_prompt_and_logs_nothing(make_tra
     assert not trl_seam.train_metrics(trainer)
 
 
+def test_the_padding_side_of_the_tokenizer_makes_no_difference(make_trainer: Any) -> None:
+    trainer, found = make_trainer(), []
+    for side in ("left", "right"):
+        trl_seam.text_tokenizer(trainer).padding_side = side
+        found.append(drawn(trainer))
+    assert found[0] == found[1]
+
+
 def test_another_model_generates_inside_the_block_only(make_trainer: Any) -> None:
     trainer = make_trainer()
     before, policy = drawn(trainer), trainer.model

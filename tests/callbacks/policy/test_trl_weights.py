@@ -18,10 +18,12 @@ import torch
 from trl.distributed import DistributedBackend
 from trl.generation.vllm_generation import VLLMGeneration
 
+from offleash.callbacks import SupportCallback
 from offleash.callbacks.policy import trl_seam
 from offleash.callbacks.policy.trl_weights import engine_name, engine_weights, has_adapter_off
 from offleash.callbacks.policy.weight_hash import hash_weights, moved_weights
 from offleash.eval.errors import ConfigError
+from offleash.eval.tasks import load_task
 
 peft = pytest.importorskip("peft")
 
@@ -137,6 +139,26 @@ def test_an_adapter_that_is_no_change_of_weights_is_refused(model: Any) -> None:
     prompted = peft.get_peft_model(copy.deepcopy(model), config)
     with pytest.raises(ConfigError, match="PROMPT_TUNING"):
         served(prompted)
+
+
+def test_a_monitor_on_a_stock_trainer_takes_the_sync_over_and_the_base_is_served_wrapped_or_not(
+    make_trainer: Any, model: Any
+) -> None:
+    trainer = make_trainer()
+    policy = adapted(model)
+    trainer.use_vllm, trainer.vllm_generation = True, generation_of(policy)
+    SupportCallback(trainer, load_task("countdown", split="probe", n=2), k=2)
+    generation, before = trainer.vllm_generation, hash_weights(policy.named_parameters())
+    for _ in range(2):
+        assert {name for name, _ in generation._iter_named_params()} == {name for name, _ in model.named_parameters()}
+    assert hash_weights(policy.named_parameters()) == before
+    reference = torch.nn.Module()  # as DeepSpeed wraps it
+    reference.module = trainer.ref_model
+    with trl_seam.generating_with(trainer, reference):
+        assert trainer._last_loaded_step == -1
+        assert same(dict(generation._iter_named_params()), dict(trainer.ref_model.named_parameters()))
+        assert generation.model is reference
+    assert generation.model is trainer.model
 
 
 def test_processes_of_one_engine_share_their_random_numbers(stand_in_trainer: Any) -> None:
