@@ -116,7 +116,9 @@ def _peft_weights(
     elif isinstance(module, BaseTunerLayer):
         base = module.get_base_layer()
         with gather(list(module.parameters())), merged(module):
-            yield from _own(base.named_parameters(prefix=prefix), seen, device)
+            # Copies: a server's client packs many weights before it sends them.
+            for name, weight in _own(base.named_parameters(prefix=prefix), seen, device):
+                yield name, weight.clone()
     else:
         for name, weight in module.named_parameters(prefix=prefix, recurse=False):
             with gather([weight]):

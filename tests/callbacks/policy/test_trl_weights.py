@@ -101,7 +101,7 @@ def test_an_adapter_is_served_as_trl_would_merge_it_under_the_names_of_the_plain
     model: Any, settings: dict[str, Any]
 ) -> None:
     policy = adapted(model, **settings)
-    ours = served(policy)
+    ours = dict(engine_weights(generation_of(policy)))  # all held at once, as the client of a server does
     theirs = {
         name: weight.clone() for name, weight in VLLMGeneration._iter_named_params(generation_of(copy.deepcopy(policy)))
     }
