@@ -32,10 +32,13 @@ def main(argv: list[str]) -> int:
     settings = settings_of(options)
     _check_names(options, settings)
     named = _named_tasks(options)
-    from offleash.eval.pool.sample import Sampler  # pyarrow, and what it loads: only for arguments that can be used
+    # pyarrow, and what it loads: only for arguments that can be used
+    from offleash.eval.pool.sample import Sampler, check_pool_folder
 
     with ExitStack() as stack:
         tasks = list(_tasks(named, options.pool, stack))  # before the model, which may be large
+        for _, folder in tasks:
+            check_pool_folder(folder)
         sampler = stack.enter_context(closing(Sampler(options.model, settings)))
         if options.dry_run:
             from offleash.eval.pool.preview import preview
