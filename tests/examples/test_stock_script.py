@@ -1,4 +1,4 @@
-"""TRL's own script, `trl/scripts/grpo.py` as it is installed, with the three lines of Offleash added and nothing else."""
+"""TRL's own script, `trl/scripts/grpo.py` as it is installed, with three lines of Offleash added and nothing else."""
 
 import importlib.util
 import json
