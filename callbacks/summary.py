@@ -151,6 +151,8 @@ def noise_rates(metrics: Mapping[str, float]) -> dict[str, float]:
     """SRR, NDR, SDS and NSCR of the counts that a second sample of the base is expected to give."""
     names = ("preserved", "shrunk", "expected_shrunk", "expected_expanded")
     kept, lost, noise_lost, noise_gained = (metrics.get(getattr(tags.UNIT, name).tag, math.nan) for name in names)
+    if kept + lost == 0:  # of a base that solved nothing: ratios of the little that it might gain say nothing
+        return {}
     rates = rates_of([kept + lost - noise_lost, noise_lost, noise_gained, 0.0])
     return {getattr(tags.UNIT, name).tag: float(value) for name, value in rates.items()}
 
