@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from offleash.callbacks import tags
 from offleash.callbacks.contamination import check_dataset_contamination, check_row_contamination
-from offleash.callbacks.counted import Counted, count_pool, pool_metrics, step_metrics
+from offleash.callbacks.counted import Counted, count_base, count_pool, pool_metrics, step_metrics
 from offleash.callbacks.evaluations import Evaluations, measured_tags
 from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
@@ -305,7 +305,7 @@ class SupportCallback(TrainerCallback):
 
     def _count_base(self, pool: Pool) -> Counted:
         """Counted once; a resumed run must find what it was measured against before."""
-        counted = count_pool(pool)
+        counted = count_base(pool)
         check_same_samples(self._recorded(), self.folder, pool.path, counted)
         return counted
 
