@@ -24,9 +24,11 @@ LINES: dict[str, dict[str, Any]] = {
     "base": {"color": BASE, "linestyle": DASHES, "marker": "o"},
     "policy": {"color": POLICY, "linestyle": "-", "marker": "s"},
     "leash": {"color": KEPT, "linestyle": ":", "marker": ""},
+    "noise": {"color": BASE, "linestyle": (0, (1, 2)), "marker": ""},
     "neither": {"color": SOFT, "linestyle": DASHES, "marker": "o"},
 }
-"""Keyword arguments of `Axes.plot` for a curve of the base, of the policy, of the reweighted base, and of none."""
+"""Keyword arguments of `Axes.plot` for a curve of the base, of the policy, of the reweighted base, of what a second
+sample of the base would show, and of none."""
 
 _PAGE_COLORS = {
     PAPER: "--paper",

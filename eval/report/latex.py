@@ -2,7 +2,7 @@ r"""A comparison as LaTeX: booktabs tables in plain ASCII, to be \input in a pap
 
 Every table is set in 8 pt and fits a page of two columns: `table` if it fits one of them, `table*` across both
 otherwise; what is wider still is split into pieces below each other, which repeat the first column. Widths are those of
-the narrowest common layout (`\documentclass[twocolumn]{article}`) in Computer Modern, the widest common font.
+the narrowest layout in use (ACL's) in Computer Modern, the widest font.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,21 @@ from offleash.eval.report.sanitize import latex_text, one_line
 from offleash.eval.report.tables import Table, short_sections, side_words, title
 from offleash.eval.report.text import pieces
 
-COLUMN, PAGE = 200.0, 410.0
-"""Widths in points: of a column, of a page."""
-_SEPARATION = 4.0
+COLUMN, PAGE = 219.0, 455.0
+"""Widths in points: of a column (7.7 cm), of a page (16 cm)."""
+_SEPARATION = 3.0
 """Points on each side of a table's column."""
 _CELL_LIMIT = 40
 """Characters of a cell: names of problems and answers are longer."""
 _WIDTHS = {
-    **dict.fromkeys("0123456789", 4.26),
-    **dict.fromkeys("abdeghknopquvxyz?$_#", 4.8),
-    **dict.fromkeys("cfrst", 4.0),
-    **dict.fromkeys("ijl.,:;!|'()[]/ -–", 3.4),
-    **dict.fromkeys("mwMW%&@", 8.4),
-    **dict.fromkeys("<>=+−≥≤→×ε∞~^", 6.8),
+    **dict.fromkeys("ijl.,:;!|'[]", 2.5),
+    **dict.fromkeys("frst()- ", 3.5),
+    **dict.fromkeys("0123456789aceghknopquvxyz/*?$_–", 4.4),
+    **dict.fromkeys("bdhknpquvxy", 4.8),
+    **dict.fromkeys("mw%&@MW", 8.4),
 }
-"""Points that a character takes in 8 pt, rounded up; any other takes as much as a capital."""
-_CAPITAL = 6.6
+"""Points that a character takes in 8 pt, rounded up; any other takes as much as a minus sign or a capital."""
+_WIDEST = 6.8
 
 
 def latex_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> str:
@@ -39,9 +38,9 @@ def latex_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> 
         *(f"% {latex_text(text)}" for text in (side_words(comparison.base), *comparison.notes)),
     ]
     for number, section in enumerate(short_sections(comparison)):
-        lead = latex_text(section.title)
-        blocks += [f"\n% {lead}", *(latex_table(table, lead, f"{table.name}-{number}") for table in section.tables)]
-    lead = latex_text(comparison.policies[-1].side.label)
+        lead = f"{latex_text(section.title)}: " * (section.result is not None)
+        blocks += [f"\n% {latex_text(section.title)}", *(latex_table(table, lead, f"{table.name}-{number}") for table in section.tables)]
+    lead = f"{latex_text(comparison.policies[-1].side.label)}: "
     blocks += ["\n% Comparison with the paper"] * bool(extra_tables) + [
         latex_table(table, lead, table.name) for table in extra_tables
     ]
@@ -61,7 +60,7 @@ def latex_table(table: Table, lead: str, label: str) -> str:
             r"\centering",
             r"\fontsize{8}{9.5}\selectfont",
             rf"\setlength{{\tabcolsep}}{{{_SEPARATION:g}pt}}",
-            rf"\caption{{{lead}: {latex_text(table.title)}.{note}}}",
+            rf"\caption{{{lead}{latex_text(table.title)}.{note}}}",
             rf"\label{{tab:offleash-{label}}}",
             "\n\n\\medskip\n".join(tabulars),
             rf"\end{{{float_name}}}",
@@ -79,5 +78,6 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _width(text: str) -> float:
-    """Points of a cell, no less than LaTeX needs."""
-    return sum(_WIDTHS.get(character, _CAPITAL) for character in text)
+    """Points of a cell, no less than LaTeX needs. A hyphen before a digit is set as a minus sign."""
+    minus = (_WIDEST - _WIDTHS["-"]) * text.count("-")
+    return minus + sum(_WIDTHS.get(character, _WIDEST) for character in text)

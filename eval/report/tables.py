@@ -583,7 +583,12 @@ def _moved_tables(result: PolicyResult) -> list[Table]:
 def moved_words(name: str, moved: Moved, listed: int) -> str:
     """`listed`: how many are shown."""
     shown = f"; the {listed:,} clearest are shown" if listed < moved.units else ""
-    return f"{moved.units:,} units {name}, {moved.problems:,} problems entirely, of all samples{shown}."
+    units, problems = _counted(moved.units, "unit"), _counted(moved.problems, "problem")
+    return f"{units} {name}, {problems} entirely, of all samples{shown}."
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _levels(scope: Scope) -> list[tuple[str, Level]]:

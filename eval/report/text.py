@@ -88,7 +88,17 @@ def text_table(table: Table, width: int, titled: bool = True) -> str:
 
 
 def pieces(widths: Sequence[float], width: float) -> list[list[int]]:
-    """Groups of columns that fit the width, the first column repeated in each."""
+    """Groups of columns that fit the width, as few and as equally wide as can be, the first column in each."""
+    found = _filled(widths, width)
+    for percent in range(99, 0, -1):
+        narrower = _filled(widths, width * percent / 100)
+        if len(narrower) > len(found):
+            break
+        found = narrower
+    return found
+
+
+def _filled(widths: Sequence[float], width: float) -> list[list[int]]:
     found: list[list[int]] = [[0]]
     for c in range(1, len(widths)):
         if len(found[-1]) > 1 and sum(widths[i] for i in [*found[-1], c]) > width:
