@@ -1,9 +1,11 @@
-"""A comparison as one HTML file that needs nothing else: tables, inline SVG figures, light and dark, no scripts.
+"""A comparison as one HTML file that needs nothing else: tables, inline SVG figures, light and dark, no script.
 
 The pages are Jinja2 templates. Whatever a template prints is sanitized (`visible`) and escaped; only figures of our own
-drawing are markup. A content security policy forbids scripts and anything fetched.
+drawing are markup. A content security policy forbids anything fetched and every script but the page's own, by its hash.
 """
 
+import base64
+import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,8 +38,11 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _WITH_DETAIL = re.compile(r"([-.,%0-9]+) (\[[^\[\]]*\]|\(p [^()]*\))")
 
 
-def render(template: Path, **values: Any) -> str:
-    """The page that `template` makes of `values`; it may extend and import the templates of this folder."""
+def render(template: Path, script: str = "", **values: Any) -> str:
+    """The page that `template` makes of `values`; it may extend and import the templates of this folder.
+
+    `script`: JavaScript of our own, without any text of a model, that the page ends with.
+    """
     environment = Environment(
         loader=FileSystemLoader([template.parent, _TEMPLATES]),
         autoescape=True,
@@ -52,7 +57,9 @@ def render(template: Path, **values: Any) -> str:
         "split_detail": _split_detail,
         "svg": lambda figure: Markup(inline_svg(figure)),
     }
-    return environment.get_template(template.name).render(values)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"'sha256-{digest}'" if script else "'none'"
+    return environment.get_template(template.name).render(values, script=Markup(script), script_source=Markup(allowed))
 
 
 def html_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> str:
