@@ -64,6 +64,7 @@ def planned(
     return Report(
         title=f"Planned sweep ({plan.stage}): {plan.recipe}",
         warnings=missing_words(sweep.missing),
+        verdict=_verdict(judged),
         summary=_summary(judged, versions),
         drawings=drawings,
         tables=_tables(judged, sweep, departures),
@@ -127,14 +128,25 @@ def _arm_record(arm: ArmResult, runs: Sequence[Measured]) -> dict[str, Any]:
 def _summary(judged: Judged, versions: Sequence[Mapping[str, Any]]) -> list[str]:
     plan, eps = judged.plan, f"{judged.plan.eps:g}"
     hashes = " -> ".join(f"{version['sha256'][:12]} ({version['since']})" for version in versions)
-    lines = [f"Plan {hashes}. Outcome: exact NSCR({eps}), margin {plan.margin:g}."]
-    if all(arm.word == SCREENED for arm in judged.arms):
-        best = ", ".join(arm.trial.name for arm in judged.variants[:4]) or DASH
-        why = "a screen makes no claims" if plan.stage != CONFIRM else f"fewer than {CLAIM_SEEDS} seeds: no claims"
-        return [*lines, f"Screened ({why}). The first by the plan's rule ({RULE}): {best}."]
-    for arm in judged.variants:
-        lines.append(f"{arm.trial.arm}: {_claim(arm, eps)}.")
-    return lines
+    claims = [] if _only_screened(judged) else [f"{arm.trial.name}: {_claim(arm, eps)}." for arm in judged.variants]
+    return [*claims, f"Plan {hashes}. Outcome: exact NSCR({eps}), margin {plan.margin:g}."]
+
+
+def _verdict(judged: Judged) -> str:
+    """The one sentence that the report opens with."""
+    variants = judged.variants
+    if _only_screened(judged):
+        best = ", ".join(arm.trial.name for arm in variants[:4]) or DASH
+        confirms = judged.plan.stage == CONFIRM
+        why = f"fewer than {CLAIM_SEEDS} seeds: no claims" if confirms else "a screen makes no claims"
+        return f"Screened ({why}). The first by the plan's rule ({RULE}): {best}."
+    better = [arm.trial.name for arm in variants if arm.is_better]
+    named = f": {', '.join(better)}" if better else ""
+    return f"{len(better)} of {len(variants)} variants are better than plain and every control{named}."
+
+
+def _only_screened(judged: Judged) -> bool:
+    return all(arm.word == SCREENED for arm in judged.arms)
 
 
 def _claim(arm: ArmResult, eps: str) -> str:
@@ -269,7 +281,7 @@ def _trials(judged: Judged) -> Table:
 def _notes(judged: Judged, sweep: Sweep) -> tuple[str, ...]:
     plan = judged.plan
     return (
-        f"Problems: {dict(plan.problems)}; {len(plan.seeds)} seeds; k = {sweep.k} for sampled numbers.",
+        f"Problems: {', '.join(f'{key} {value}' for key, value in plan.problems.items())}; {len(plan.seeds)} seeds; k = {sweep.k} for sampled numbers.",
         f"Means over seeds with {100 * judged.confidence:.4g} % intervals for other seeds and other problems: variance "
         "over seeds plus that of a jackknife over 20 groups of problems, Student's t."
         + (" In a confirmation they hold for all variants together." if plan.stage == CONFIRM else ""),

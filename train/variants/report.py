@@ -63,6 +63,8 @@ class Drawing:
 class Report:
     title: str
     warnings: Sequence[str]
+    verdict: str
+    """One sentence: what came of it."""
     summary: Sequence[str]
     drawings: Sequence[Drawing]
     tables: Sequence[Table]
@@ -113,14 +115,14 @@ def write_report(report: Report, out: Path, width: int = 118) -> str:
 def text_report(report: Report, width: int = 118) -> str:
     """For the terminal: what came of it first and last, and one table; the files have the others."""
     blocks = [report.title, *(wrapped(f"WARNING: {text}", width) for text in report.warnings)]
-    blocks += [wrapped(text, width) for text in report.summary]
+    blocks += [wrapped(text, width) for text in (report.verdict, *report.summary)]
     blocks += [text_table(table, width) for table in report.tables[:1]]
-    return "\n\n".join([*blocks, wrapped(report.summary[-1], width)]) + "\n"
+    return "\n\n".join([*blocks, wrapped(report.verdict, width)]) + "\n"
 
 
 def markdown_report(report: Report) -> str:
     blocks = [f"# {report.title}", *(f"> **Warning:** {markdown_text(text)}" for text in report.warnings)]
-    blocks += [markdown_text(text) for text in report.summary]
+    blocks += [f"**{markdown_text(report.verdict)}**", *map(markdown_text, report.summary)]
     blocks += [f"![{drawing.caption}]({drawing.name}.svg)" for drawing in report.drawings if not drawing.is_wide]
     for table in report.tables:
         blocks += markdown_table(table)
@@ -134,6 +136,7 @@ def html_report(report: Report) -> str:
         command="offleash variants",
         title=report.title,
         warnings=report.warnings,
+        verdict=report.verdict,
         summary=report.summary,
         drawings=report.drawings,
         tables=report.tables,
@@ -147,7 +150,8 @@ def described(sweep: Sweep, analysis: Analysis) -> Report:
     return Report(
         title="Exploration variants compared with plain and controls",
         warnings=[*missing_words(sweep.missing), *analysis.warnings],
-        summary=[DESCRIPTIVE],
+        verdict=DESCRIPTIVE,
+        summary=[],
         drawings=[
             Drawing(
                 "pareto",

@@ -56,7 +56,7 @@
   tools.className = "tools";
   const search = document.createElement("input");
   search.type = "search";
-  search.placeholder = "Filter by name, e.g. focal or control";
+  search.placeholder = "Filter by name";
   search.setAttribute("aria-label", "Filter by name");
   const count = document.createElement("span");
   count.className = "soft";
