@@ -5,8 +5,8 @@ monitored run leaves them, or folders that hold one pool per task, which are mat
 training run: its base and its steps are found by themselves.
 
 It prints the verdict and one table. --full prints everything: support dynamics (P, S, E, O; SRR, NDR, SDS, NSCR) with
-intervals and the part that sampling noise explains, pass@k with the crossing, entropies and failure rates, and the units
-lost and gained. --html writes a page with all of that and every unit lost and gained to read.
+intervals and the part that sampling noise explains, pass@k with the crossing, entropies and failure rates, and units
+lost and gained. --html writes a page with all of that, and every unit lost and gained to read.
 
 examples:
   A training run, every measured step (the paper's Table 4):

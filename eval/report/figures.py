@@ -122,7 +122,11 @@ def sensitivity_figures(result: PolicyResult) -> "list[Figure]":
         counted = [_bare(float(getattr(row.observed, metric))) for row in rows]
         noise = [_bare(row.noise[metric]) for row in rows]
         posterior = [row.posterior[metric] for row in rows]
-        lines = [("neither", "posterior", xs, posterior), ("policy", "counted", xs, counted), ("noise", "noise", xs, noise)]
+        lines = [
+            ("neither", "posterior", xs, posterior),
+            ("policy", "counted", xs, counted),
+            ("noise", "noise", xs, noise),
+        ]
         figures.append(_panel(metric.upper(), lines, ticks, "threshold ε", _limits(metric), log_x=True, mark=mark))
     return figures
 

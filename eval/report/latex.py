@@ -39,7 +39,8 @@ def latex_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> 
     ]
     for number, section in enumerate(short_sections(comparison)):
         lead = f"{latex_text(section.title)}: " * (section.result is not None)
-        blocks += [f"\n% {latex_text(section.title)}", *(latex_table(table, lead, f"{table.name}-{number}") for table in section.tables)]
+        blocks.append(f"\n% {latex_text(section.title)}")
+        blocks += [latex_table(table, lead, f"{table.name}-{number}") for table in section.tables]
     lead = f"{latex_text(comparison.policies[-1].side.label)}: "
     blocks += ["\n% Comparison with the paper"] * bool(extra_tables) + [
         latex_table(table, lead, table.name) for table in extra_tables

@@ -163,7 +163,7 @@ def brief_table(comparison: Comparison) -> Table:
 def _brief_pair(result: PolicyResult) -> Table:
     scope, what = result.overall, _units(result.overall)
     units, curves = scope.units.any_hit, scope.curves
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (f"pass@{curves.ks[i]:,}", estimate(curves.base[i]), estimate(curves.policy[i]), "")
         for i in sorted({0, last_common(curves)})
     ]
@@ -184,7 +184,8 @@ def _brief_pair(result: PolicyResult) -> Table:
 def _brief_series(comparison: Comparison) -> Table:
     k = common_k(comparison)
     first = comparison.policies[0].overall
-    header = ("", "pass@1", f"pass@{k:,}", "lost", "noise", "gained", "noise", "NSCR", "reweighting", "verdict", "failed")
+    moves = ("lost", "noise", "gained", "noise")
+    header = ("", "pass@1", f"pass@{k:,}", *moves, "NSCR", "reweighting", "verdict", "failed")
     base = _failed(first.rows[key].base for key in RATES)
     rows = [("base", *_passes(first.curves, first.curves.base, k), *[""] * 7, base)]
     for result in comparison.policies:

@@ -57,9 +57,7 @@ def expected_moves(
     return Moves(shrunk, seen + float(missed_u / (1 - missed_u) @ (1 - unseen)))
 
 
-def fewer_than_each(
-    fit: BetaBinomial, hits_u: Ints, n_u: Ints, k: int, thresholds: Sequence[int]
-) -> Floats:
+def fewer_than_each(fit: BetaBinomial, hits_u: Ints, n_u: Ints, k: int, thresholds: Sequence[int]) -> Floats:
     """[thresholds, units]: `fewer_again` at several thresholds, in one pass over the number of hits."""
     from scipy.special import betaln, gammaln
 

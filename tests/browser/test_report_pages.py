@@ -1,4 +1,4 @@
-"""The pages of `offleash compare` and `offleash variants` in Chromium: read, printed, on a phone, and never run by text."""
+"""The pages of `offleash compare` and `offleash variants` in Chromium: read, printed, on a phone, text inert."""
 
 import os
 import re
@@ -87,8 +87,8 @@ def test_a_page_fits_a_phone_and_its_wide_tables_scroll(page, which, request):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(request.getfixturevalue(which).as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") == 390
-    wide = page.evaluate("[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth).length")
-    assert wide >= 1
+    widths = page.evaluate("[...document.querySelectorAll('.scroll')].map((e) => [e.scrollWidth, e.clientWidth])")
+    assert any(inside > outside for inside, outside in widths)
 
 
 @pytest.mark.parametrize(("which", "most"), [("comparison_page", 6), ("sweep_page", 4)])

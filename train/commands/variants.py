@@ -33,7 +33,6 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.flags import command_parser
 from offleash.train.recipe.catalogue import find_recipe
 
-
 _NAMED = 8
 """Runs without a result that are named; the report has them all."""
 

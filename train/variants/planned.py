@@ -280,8 +280,9 @@ def _trials(judged: Judged) -> Table:
 
 def _notes(judged: Judged, sweep: Sweep) -> tuple[str, ...]:
     plan = judged.plan
+    problems = ", ".join(f"{key} {value}" for key, value in plan.problems.items())
     return (
-        f"Problems: {', '.join(f'{key} {value}' for key, value in plan.problems.items())}; {len(plan.seeds)} seeds; k = {sweep.k} for sampled numbers.",
+        f"Problems: {problems}; {len(plan.seeds)} seeds; k = {sweep.k} for sampled numbers.",
         f"Means over seeds with {100 * judged.confidence:.4g} % intervals for other seeds and other problems: variance "
         "over seeds plus that of a jackknife over 20 groups of problems, Student's t."
         + (" In a confirmation they hold for all variants together." if plan.stage == CONFIRM else ""),

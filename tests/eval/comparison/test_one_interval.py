@@ -1,7 +1,5 @@
 """A number that is shown in several places has one interval, and noise has a reference at every threshold."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 

@@ -27,7 +27,7 @@ def page(tmp_path, full_sweep):
     with SummaryWriter(str(own)) as writer:  # as training leaves it
         writer.add_scalar("train/loss", 1.0, 1)
     for _ in range(2):  # a second report replaces the first
-        write_hparams(tmp_path, runs, asked, {name: "keeps" for name in names})
+        write_hparams(tmp_path, runs, asked, dict.fromkeys(names, "keeps"))
     events = EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
     events.Reload()
     backend = Context(TBContext(data_provider=MultiplexerDataProvider(events, str(tmp_path)), logdir=str(tmp_path)))
