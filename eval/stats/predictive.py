@@ -12,6 +12,7 @@ expectation made of them is not what an unchanged model would show.
 At n = 1 a hit says nothing about how rates differ between units, only about their mean: the expectation is then NaN.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,21 @@ def expected_moves(
     unseen = fewer_again(fit, np.zeros(int(hit.sum()), np.int64), n_u[hit], again[hit], threshold)
     seen = float((1 - in_support[hit]) @ (1 - out_u[hit]))
     return Moves(shrunk, seen + float(missed_u / (1 - missed_u) @ (1 - unseen)))
+
+
+def fewer_than_each(fit: BetaBinomial, hits_u: Ints, n_u: Ints, k: int, thresholds: Sequence[int]) -> Floats:
+    """[thresholds, units]: `fewer_again` at several thresholds, in one pass over the number of hits."""
+    from scipy.special import betaln, gammaln
+
+    rows, index_u = np.unique(np.stack([hits_u, n_u]), axis=1, return_inverse=True)
+    j = np.arange(min(max(thresholds), k + 1))
+    ways_j = gammaln(k + 1) - gammaln(j + 1) - gammaln(k - j + 1)
+    below = np.ones((len(thresholds), rows.shape[1]))
+    for r, (hits, n) in enumerate(rows.T):
+        a, b = fit.posterior(hits, n)
+        total_j = np.cumsum(np.exp(ways_j + betaln(a + j, b + k - j) - betaln(a, b)))
+        below[:, r] = [total_j[t - 1] if t <= len(total_j) else 1.0 for t in thresholds]
+    return np.minimum(below, 1.0)[:, index_u.ravel()]
 
 
 def fewer_again(fit: BetaBinomial, hits_u: ArrayLike, n_u: ArrayLike, k_u: ArrayLike, threshold: int = 1) -> Floats:

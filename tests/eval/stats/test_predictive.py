@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offleash.eval.stats.beta_binomial import BetaBinomial
-from offleash.eval.stats.predictive import expected_moves, fewer_again
+from offleash.eval.stats.predictive import expected_moves, fewer_again, fewer_than_each
 
 
 def test_fewer_again_is_an_urn_sum() -> None:
@@ -20,6 +20,14 @@ def test_fewer_again_is_an_urn_sum() -> None:
     for threshold in (1, 2, 5):
         assert fewer_again(fit, 3, 10, k, threshold) == pytest.approx(sum(map(exactly, range(threshold))), rel=1e-12)
     assert fewer_again(fit, 3, 10, 2, 5) == pytest.approx(1.0)
+
+
+def test_fewer_than_each_is_fewer_again_at_every_threshold() -> None:
+    fit, hits, n = BetaBinomial(0.7, 2.5), np.array([0, 3, 3, 10]), np.array([10, 10, 12, 10])
+    thresholds = [1, 2, 5, 9, 12]
+    found = fewer_than_each(fit, hits, n, 9, thresholds)
+    for row, threshold in zip(found, thresholds, strict=True):
+        assert row == pytest.approx(fewer_again(fit, hits, n, 9, threshold), rel=1e-10)
 
 
 @pytest.mark.parametrize(("n", "again", "threshold"), [(64, 64, 1), (64, 256, 1), (256, 64, 1), (128, 128, 5)])
