@@ -36,8 +36,9 @@ class SupportTab(base_plugin.TBPlugin):
     def get_plugin_apps(self) -> dict[str, App]:
         return {
             **{f"/{file.name}": _static(file) for file in STATIC.iterdir() if file.suffix in _TYPES},
-            "/runs": _json(lambda query: [self._run(name).described() for name in self.folders.all()]),
+            "/runs": _json(lambda query: [self._described(name, folder) for name, folder in self.folders.all().items()]),
             "/grid": _json(lambda query: self._run(query.get("run", "")).grid(query.get("level", "answer"))),
+            "/noise": _json(lambda query: self._run(query.get("run", "")).noise()),
             "/cell": _json(self._cell),
         }
 
@@ -46,6 +47,9 @@ class SupportTab(base_plugin.TBPlugin):
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
         return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="Support")
+
+    def _described(self, name: str, folder: Path) -> dict[str, Any]:
+        return self._run(name).described() | {"events": self.folders.event_runs(folder)}
 
     def _cell(self, query: Any) -> dict[str, Any]:
         return self._run(query.get("run", "")).cell(query.get("step", ""), query.get("problem", ""))
@@ -77,7 +81,8 @@ def _json(answer: Callable[[Any], Any]) -> App:
             found, code = answer(request.args), 200
         except (LookupError, OffleashError) as error:
             found, code = {"error": str(error)}, 404
-        return http_util.Respond(request, dumped(found), "application/json", code=code)
+        text = found if isinstance(found, bytes) else dumped(found)
+        return http_util.Respond(request, text, "application/json", code=code)
 
     return app
 

@@ -26,6 +26,7 @@ from offleash.eval.files import check_is_file, write_atomic
 from offleash.eval.problem import Problem
 
 _NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
+_GROUP_BYTES, _GROUP_ROWS = 1 << 21, 64  # of a row group, about: so that some completions are read without the rest
 Answers = Sequence[Sequence[str] | None]
 """Per problem all its correct answer classes, or None where they are not listed."""
 
@@ -141,8 +142,13 @@ class Parts:
         _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}))
         return path
 
-    def read(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp."""
+    def read(
+        self, path: Path, columns: Sequence[str], problem_ids: pa.Array | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp.
+
+        With `problem_ids`, only the row groups that hold any of these problems.
+        """
         read = (self.schema.field(name).type for name in columns if name not in self.encoded)
         wide = any(map(pa.types.is_large_string, read))
         check_is_file(path)
@@ -153,7 +159,8 @@ class Parts:
             with pq.ParquetFile(path, **settings) as part:
                 stored = self._check(path, part.schema_arrow)
                 names = [stored[name] for name in columns if name in stored]
-                for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, columns=names):
+                groups = [i for i in range(part.num_row_groups) if problem_ids is None or _holds(part, i, problem_ids)]
+                for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, groups, columns=names):
                     batch.validate(full=True)
                     yield self._with_later(batch.select(names), columns, stored)
         # Besides arrow's own, what its Python layer raises on a mangled footer.
@@ -169,8 +176,9 @@ class Parts:
         Chunks come in the order of the parts. `seen` is filled on the way.
         """
         names = list(dict.fromkeys(("problem_id", "index", *columns)))
+        wanted_ids = None if wanted_p is None else pa.array(np.array(draws.problem_ids, object)[wanted_p], pa.string())
         for path in self.paths():
-            for batch in self.read(path, names):
+            for batch in self.read(path, names, wanted_ids):
                 problem_r, index_r = draws.locate(batch.column("problem_id"), batch.column("index"), str(path))
                 wanted_r = (problem_r >= 0) & (index_r < seen.limit)
                 if wanted_p is not None:
@@ -226,6 +234,15 @@ class Parts:
         return stored
 
 
+def _holds(part: pq.ParquetFile, group: int, problem_ids: pa.Array) -> bool:
+    """Whether any row of a row group is of these problems."""
+    for chunk in part.read_row_group(group, ["problem_id"]).column(0).chunks:
+        wanted = pc.is_in(chunk.dictionary, value_set=problem_ids.cast(chunk.dictionary.type))
+        if pc.any(wanted.take(chunk.indices)).as_py():
+            return True
+    return False
+
+
 def _null_count(path: Path, column: str) -> tuple[int, int]:
     """Rows without a value in a column, and all rows. A part that does not count them is taken to have none without."""
     check_is_file(path)
@@ -242,7 +259,8 @@ def _null_count(path: Path, column: str) -> tuple[int, int]:
 
 def _write_table(path: Path, table: pa.Table) -> None:
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    rows = max(_GROUP_ROWS, table.num_rows * _GROUP_BYTES // max(table.nbytes, 1))
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, row_group_size=rows)
     write_atomic(path, memoryview(sink.getvalue()))
 
 
