@@ -103,8 +103,8 @@ class MonitoredRun:
         }
 
     def noise(self) -> dict[str, Any]:
-        """Between which counts an unchanged model would lose and gain units, 19 times in 20 (`stats.noise_band`)."""
-        from offleash.eval.stats.noise_band import noise_band
+        """Between which counts an unchanged model would lose and gain units, 19 times in 20 (`stats.bands`)."""
+        from offleash.eval.stats.bands import noise_bands
 
         pool, k = self._base(), int(self.record()["k"])
         if pool.spec.plan.successes is not None:
@@ -113,8 +113,9 @@ class MonitoredRun:
         stamp = (k, ids, _stamp(pool.path))
         if self._noise[0] != stamp:
             hits = pool.only(ids, k).hits()
-            lost, gained = noise_band(hits.unit_hits, hits.n_p[hits.unit_problem], k)
-            self._noise = stamp, {"lost": list(lost), "gained": list(gained)}
+            bands = noise_bands(hits.unit_hits, hits.n_p[hits.unit_problem], k)
+            edges = {"lost": bands["shrunk"], "gained": bands["expanded"], "nscr": bands["nscr"]}
+            self._noise = stamp, {name: [band.low, band.high] for name, band in edges.items()}
         return self._noise[1]
 
     def problem_ids(self) -> tuple[str, ...]:

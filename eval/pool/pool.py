@@ -129,7 +129,9 @@ class Pool:
 
         Steps of a run have the same problems: they need not be read for each.
         """
-        same = all(getattr(self.spec, name) == getattr(other.spec, name) for name in ("task", "task_version", "problems"))
+        same = all(
+            getattr(self.spec, name) == getattr(other.spec, name) for name in ("task", "task_version", "problems")
+        )
         if same and self.manifest.budgets == other.manifest.budgets and "_whole" in other.__dict__:
             self.__dict__["_whole"] = other._whole
 

@@ -142,9 +142,7 @@ class Parts:
         _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}))
         return path
 
-    def read(
-        self, path: Path, columns: Sequence[str], problem_ids: pa.Array | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, path: Path, columns: Sequence[str], problem_ids: pa.Array | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp.
 
         With `problem_ids`, only the row groups that hold any of these problems.
