@@ -15,6 +15,7 @@ import argparse
 import gzip
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -27,7 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offleash.callbacks import tags
 from offleash.callbacks.summary import path_from, write_record
@@ -76,7 +79,8 @@ def fill(
     correct_r = answer_r < np.array([len(listed) for listed in answers])[problem_r]
     word_r = (start_p[problem_r] + answer_r).astype(np.int32)
     spelling_r = (word_r * SPELLINGS + rng.integers(SPELLINGS, size=len(word_r))).astype(np.int32)
-    text_r = rng.integers(TEXTS, size=len(word_r)).astype(np.int32)
+    text_r = pa.array(texts).take(pa.array(rng.integers(TEXTS, size=len(word_r))))
+    numbers = pa.array(np.arange(len(word_r))).cast(pa.string())
     columns = {
         "problem_id": pa.DictionaryArray.from_arrays(problem_r.astype(np.int32), pa.array(pool.problem_ids)),
         "index": pa.array(index_r.astype(np.int32)),
@@ -85,7 +89,7 @@ def fill(
         "correct": pa.array(correct_r),
         "status": pa.DictionaryArray.from_arrays(np.zeros(len(word_r), np.int32), pa.array(["ok"])),
         "tokens": pa.array(np.full(len(word_r), LENGTH // 4, np.int32)),
-        "completion": pa.DictionaryArray.from_arrays(text_r, pa.array(texts)),
+        "completion": pc.binary_join_element_wise(text_r, numbers, " "),
     }
     for start in range(0, len(word_r), batch):
         pool.append({name: column[start : start + batch] for name, column in columns.items()})
@@ -98,6 +102,7 @@ class Board:
         log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
         self.process = subprocess.Popen([*command, "--load_fast", "false"], stderr=log)
+        self.process_info = psutil.Process(self.process.pid)
         self.address = ""
         while not self.address and self.process.poll() is None:
             time.sleep(0.1)
@@ -113,6 +118,11 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait()
+
+    def cpu(self) -> float:
+        """Seconds of CPU that the server has used: what a busy machine does not change."""
+        used = self.process_info.cpu_times()
+        return used.user + used.system
 
     def get(self, route: str, **query: Any) -> tuple[float, int, Any]:
         """Seconds, bytes over the wire, and the answer."""
@@ -136,13 +146,63 @@ def served(folder: Path) -> None:
         run = runs[0]["name"]
         tell("runs, cold", seconds, f"{size / 1e3:.0f} kB")
         for level in ("answer", "problem", "spelling"):
+            cpu = board.cpu()
             seconds, size, grid = board.get("grid", run=run, level=level)
-            tell(f"grid of {level}s, cold", seconds, f"{size / 1e3:.0f} kB, {len(grid['rows'])} rows")
-            tell(f"grid of {level}s, warm", board.get("grid", run=run, level=level)[0])
+            tell(
+                f"grid of {level}s, first answer", seconds, f"{len(grid['steps'])} steps, CPU {board.cpu() - cpu:.2f} s"
+            )
+            while grid["waiting"]:
+                more, size, grid = board.get("grid", run=run, level=level)
+                seconds += more
+            note = f"{size / 1e3:.0f} kB, {len(grid['rows'])} rows, CPU {board.cpu() - cpu:.2f} s"
+            tell(f"grid of {level}s, all steps", seconds, note)
+            tell(f"grid of {level}s, again", board.get("grid", run=run, level=level)[0])
         problems = [problem["id"] for problem in grid["problems"]]
-        steps = runs[0]["sampled"]
-        times = [board.get("cell", run=run, step=steps[-1 - i], problem=problems[-1 - i])[0] for i in range(10)]
-        tell("a cell (10 of other steps and problems): most", max(times), f"median {statistics.median(times):.3f} s")
+        steps, cpu = runs[0]["sampled"], board.cpu()
+        times = [board.get("cell", run=run, step=steps[-1 - i], problem=problems[-1 - 7 * i])[0] for i in range(20)]
+        note = f"median {statistics.median(times):.3f} s, CPU {(board.cpu() - cpu) / 20:.3f} s each"
+        tell("a cell (20 of other steps and problems): most", max(times), note)
+
+
+def painted(folder: Path) -> None:
+    """The page in a browser, on a server that has read nothing; skipped without Playwright or Chromium."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        print("  in a browser: not measured, needs offleash[browser]")
+        return
+    with Board(folder) as board, sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = chromium.new_page(viewport={"width": 1360, "height": 1000})
+        start = time.perf_counter()
+        page.goto(f"{board.address}#offleash_support")
+        frame = None
+        while frame is None:
+            page.wait_for_timeout(20)
+            frame = next((one for one in page.frames if one.query_selector("#verdict p")), None)
+        tell("in a browser: verdict and charts", time.perf_counter() - start, "from the start of TensorBoard's page")
+        marks = {}
+        for name in ("charts drawn", "map drawn", "map complete"):
+            frame.wait_for_function(f"performance.getEntriesByName('offleash: {name}').length", timeout=300_000)
+            marks[name] = frame.evaluate(f"performance.getEntriesByName('offleash: {name}')[0].startTime") / 1000
+        tell("  verdict and charts", marks["charts drawn"], "from the start of the tab's own page")
+        tell("  the map, of the steps counted so far", marks["map drawn"], "the same")
+        tell("  the map, of all steps", marks["map complete"], "the same")
+        frame.evaluate("() => { document.querySelector('.map').scrollTop = 4000; }")
+        took = frame.evaluate(
+            """async () => {
+              const box = document.querySelector(".map"), times = [];
+              for (let i = 0; i < 60; i++) {
+                box.scrollTop += 160;
+                const start = performance.now();
+                await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+                times.push(performance.now() - start);
+              }
+              return times.sort((a, b) => a - b)[54] / 1000;
+            }"""
+        )
+        tell("  scrolling the map: two frames, 9 of 10 below", took)
+        chromium.close()
 
 
 def main() -> None:
@@ -159,6 +219,7 @@ def main() -> None:
             write_run(folder, options.problems, options.steps, options.batch)
         print(f"{options.problems} problems x {options.steps} steps x {K} samples, parts of {options.batch}:")
         served(folder)
+        painted(folder)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.manifest import NAME
 from offleash.eval.pool.pool import Pool
 
-COUNT_SECONDS = 1.0
-"""How long a request for a grid counts steps before it answers with what there is."""
+FIRST_SECONDS, COUNT_SECONDS = 0.3, 1.5
+"""How long a request for a grid counts steps before it answers with what there is: the first, and those after it."""
 POOLS = 32
 """How many pools of steps a run keeps open."""
 _SHOWN = {
@@ -123,10 +123,11 @@ class MonitoredRun:
         steps = self.steps()
         return self._step(steps[-1]).problem_ids if steps else ()
 
-    def grid(self, level: str, seconds: float = COUNT_SECONDS) -> bytes:
+    def grid(self, level: str, seconds: float | None = None) -> bytes:
         """The grid of the steps counted so far, as JSON: see `eval.browse.grid`.
 
-        Steps are counted for so many seconds; `waiting` are those left, `failed` those that cannot be read, with why.
+        Steps are counted for so many seconds (default: as above); `waiting` are those left, `failed` those that cannot
+        be read, with why.
         """
         if level not in LEVELS:
             raise RunNotFound(f"no level {level!r}; there are {', '.join(LEVELS)}")
@@ -134,6 +135,7 @@ class MonitoredRun:
         if not steps:
             raise RunNotFound(f"run {self.name!r} has no samples")
         with self._counting:
+            seconds = (COUNT_SECONDS if self._counted else FIRST_SECONDS) if seconds is None else seconds
             base = self._columns(self._base(), k)[level]
             found, failed = self._count(steps, level, seconds)
             if not found:
@@ -172,15 +174,17 @@ class MonitoredRun:
 
     def _count(self, steps: list[int], level: Level, seconds: float) -> tuple[dict[int, Column], dict[int, str]]:
         """The steps that are counted, after counting more of them for a while; and those that cannot be read."""
-        found, failed = {}, {}
-        until = time.monotonic() + seconds
+        found, failed, fresh = {}, {}, 0
+        # By the processor's clock: a busy machine must not starve it. By the other one as well, for slow disks.
+        worked, until = time.thread_time() + seconds, time.monotonic() + 4 * seconds
         for i in sorted(range(len(steps)), key=_evenly, reverse=True):
             step = steps[-1 - i]
             known = self._counted.get(path := self._step_path(step))
             try:
                 if known is not None and known[0] == (_stamp(path), None):
                     found[step] = known[1][level]
-                elif not found or time.monotonic() < until:
+                elif not fresh or (time.thread_time() < worked and time.monotonic() < until):
+                    fresh += 1
                     found[step] = self._columns(self._step(step), None)[level]
             except (RunNotFound, PoolError, OSError) as error:
                 failed[step] = str(error)

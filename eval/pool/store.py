@@ -10,8 +10,9 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -139,10 +140,15 @@ class Parts:
     def write(self, table: pa.Table, name: str = "") -> Path:
         """Write a table of the schema as one part, called KIND-`name` (default: by the time)."""
         path = self.folder / f"{self.kind}-{name or f'{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet'}"
-        _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}))
+        texts = [
+            item.name for item in self.schema if pa.types.is_large_string(item.type) and item.name not in self.encoded
+        ]
+        text_bytes = sum(table.column(name).nbytes for name in texts)
+        rows = max(_GROUP_ROWS, table.num_rows * _GROUP_BYTES // max(text_bytes, 1))
+        _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}), rows)
         return path
 
-    def read(self, path: Path, columns: Sequence[str], problem_ids: pa.Array | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, path: Path, columns: Sequence[str], problem_ids: Set[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp.
 
         With `problem_ids`, only the row groups that hold any of these problems.
@@ -151,13 +157,19 @@ class Parts:
         wide = any(map(pa.types.is_large_string, read))
         check_is_file(path)
         try:
+            groups = None
+            if problem_ids is not None:
+                found = path.stat()
+                held = _problems_held(path, found.st_size, found.st_mtime_ns, found.st_ino)
+                groups = [i for i, held_here in enumerate(held) if not held_here.isdisjoint(problem_ids)]
+                if not groups:
+                    return
             about = pq.read_metadata(path)
             encoded = [name for name in self.encoded if name in about.schema.names]
             settings = {"metadata": about, "read_dictionary": encoded, "page_checksum_verification": True}
             with pq.ParquetFile(path, **settings) as part:
                 stored = self._check(path, part.schema_arrow)
                 names = [stored[name] for name in columns if name in stored]
-                groups = [i for i in range(part.num_row_groups) if problem_ids is None or _holds(part, i, problem_ids)]
                 for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, groups, columns=names):
                     batch.validate(full=True)
                     yield self._with_later(batch.select(names), columns, stored)
@@ -174,7 +186,7 @@ class Parts:
         Chunks come in the order of the parts. `seen` is filled on the way.
         """
         names = list(dict.fromkeys(("problem_id", "index", *columns)))
-        wanted_ids = None if wanted_p is None else pa.array(np.array(draws.problem_ids, object)[wanted_p], pa.string())
+        wanted_ids = None if wanted_p is None else {draws.problem_ids[p] for p in np.flatnonzero(wanted_p)}
         for path in self.paths():
             for batch in self.read(path, names, wanted_ids):
                 problem_r, index_r = draws.locate(batch.column("problem_id"), batch.column("index"), str(path))
@@ -232,13 +244,12 @@ class Parts:
         return stored
 
 
-def _holds(part: pq.ParquetFile, group: int, problem_ids: pa.Array) -> bool:
-    """Whether any row of a row group is of these problems."""
-    for chunk in part.read_row_group(group, ["problem_id"]).column(0).chunks:
-        wanted = pc.is_in(chunk.dictionary, value_set=problem_ids.cast(chunk.dictionary.type))
-        if pc.any(wanted.take(chunk.indices)).as_py():
-            return True
-    return False
+@lru_cache(maxsize=4096)
+def _problems_held(path: Path, size: int, changed: int, number: int) -> tuple[frozenset[str], ...]:
+    """The problems in each row group of a part. Remembered for as long as the file is the same."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as part:
+        groups = [part.read_row_group(i, ["problem_id"]).column(0) for i in range(part.num_row_groups)]
+    return tuple(frozenset(pc.unique(column).to_pylist()) for column in groups)
 
 
 def _null_count(path: Path, column: str) -> tuple[int, int]:
@@ -255,9 +266,9 @@ def _null_count(path: Path, column: str) -> tuple[int, int]:
     return sum(g.statistics.null_count for g in groups if g.is_stats_set), metadata.num_rows
 
 
-def _write_table(path: Path, table: pa.Table) -> None:
+def _write_table(path: Path, table: pa.Table, rows: int | None = None) -> None:
+    """In row groups of so many rows."""
     sink = pa.BufferOutputStream()
-    rows = max(_GROUP_ROWS, table.num_rows * _GROUP_BYTES // max(table.nbytes, 1))
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True, row_group_size=rows)
     write_atomic(path, memoryview(sink.getvalue()))
 

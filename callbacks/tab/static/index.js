@@ -51,7 +51,8 @@ function chart(title, series, { log = false, low, high, at, pick, bands = [], no
   const xs = points.map(([x]) => x), ys = [...points.map(([, y]) => y), ...bands.flatMap((band) => band.edges)];
   const range = (values, a, b) => {
     const from = a ?? Math.min(...values), to = b ?? Math.max(...values);
-    return from === to ? [from - 0.5, to + 0.5] : [from, to + (b == null ? (to - from) * 0.04 : 0)];
+    const room = (to - from) * 0.05;
+    return from === to ? [from - 0.5, to + 0.5] : [a ?? from - room, b ?? to + room];
   };
   const scale = log ? Math.log2 : (x) => x;
   const [x0, x1] = [Math.min(...xs.map(scale)), Math.max(...xs.map(scale))], [y0, y1] = range(ys, low, high);
@@ -229,8 +230,9 @@ class Page {
   }
 
   setRun(run) {
+    const last = this.step === this.steps.at(-1);
     Object.assign(this.state, { run, problem: null, answer: null });
-    if (!this.steps.includes(this.state.step)) this.state.step = this.steps.at(-1);
+    if (last || !this.steps.includes(this.state.step)) this.state.step = this.steps.at(-1);
     this.update();
     this.browser.show();
     this.loadNoise();

@@ -203,6 +203,16 @@ async function copy(link, button) {
   }
 }
 
+// [[text, samples]...]: the samples with the same text together, the most frequent first.
+function alike(samples) {
+  const found = new Map();
+  for (const sample of samples) {
+    const text = sample.text ?? "(not stored)";
+    found.has(text) ? found.get(text).push(sample) : found.set(text, [sample]);
+  }
+  return [...found].sort((a, b) => b[1].length - a[1].length);
+}
+
 function side(name, found, chosen) {
   const verdict = (one) => (one.correct ? "correct" : one.status === "ok" ? "wrong" : one.status.replace("_", " "));
   const group = (one) => el("details", { open: one.only_here || (chosen != null && one.answer === chosen), class: chosen != null && one.answer === chosen ? "chosen" : null },
@@ -210,7 +220,8 @@ function side(name, found, chosen) {
       el("span", { class: `tag ${one.correct ? "gained" : "lost"}` }, verdict(one)),
       one.only_here ? el("span", { class: "tag" }, `only ${name}`) : null,
       one.extracted_by.length ? el("span", { class: "faint" }, ` found by: ${one.extracted_by.join(", ")}`) : null),
-    one.samples.map((sample) => el("pre", { title: `sample ${sample.index}${sample.tokens == null ? "" : `, ${sample.tokens} tokens`}` }, sample.text ?? "(not stored)")),
+    alike(one.samples).map(([text, samples]) => el("pre", { title: `${samples.length > 1 ? "samples" : "sample"} ${samples.map((sample) => sample.index).join(", ")}${samples[0].tokens == null ? "" : `; ${samples[0].tokens} tokens`}` },
+      samples.length > 1 ? el("span", { class: "faint" }, `${samples.length} × `) : null, text)),
     one.samples.length < one.count ? el("p", { class: "faint" }, `and ${one.count - one.samples.length} more`) : null);
   return el("section", { class: name }, el("h3", {}, `${name}: ${found.correct} of ${found.n} correct`), found.groups.map(group));
 }
@@ -277,7 +288,8 @@ class HeatMap {
   }
 
   layout() {
-    const width = this.box.clientWidth, label = Math.min(270, Math.max(110, width * 0.36)), columns = this.grid.steps.length + 1;
+    const width = this.box.clientWidth, columns = this.grid.steps.length + 1;
+    const label = Math.max(110, Math.min(width * 0.36, 270), Math.min(width - columns * 36 - 8, 560));
     const column = Math.max(5, Math.min(36, (width - label - 8) / columns));
     return { width, height: this.box.clientHeight, label, column, whole: label + columns * column + 4 };
   }
@@ -354,7 +366,7 @@ class HeatMap {
     pen.fillStyle = hues.panel;
     pen.fillRect(0, 0, width, HEAD - 1);
     pen.textAlign = "left";
-    const every = Math.ceil(38 / column);
+    const every = Math.ceil((pen.measureText(String(this.grid.steps.at(-1))).width + 8) / column);
     let free = -1;
     columns.forEach(([step], c) => {
       const x = left + c * column + (c ? 4 : 0);
@@ -428,9 +440,10 @@ class HeatMap {
   trajectory(problem, answer) {
     const { grid } = this, u = grid.rows.findIndex((_, row) => this.isChosen(row));
     if (u < 0) return null;
+    const most = Math.max(1, grid.base.hits[u], ...grid.counted.map((step) => grid.at.get(step).hits[u]));
     const bar = (step, found) => {
       const name = !found ? "out" : found.mark ? grid.names[found.mark[u]] : found.hits[u] ? "kept" : "out";
-      const share = found ? Math.sqrt(found.hits[u] / Math.max(found.n(u), 1)) : 0, words = step == null ? "base" : `step ${step}`;
+      const share = found ? found.hits[u] / most : 0, words = step == null ? "base" : `step ${step}`;
       return el("button", { class: `bar-of ${name.replace(" ", "-")}${step === this.browser.step ? " now" : ""}`, title: found ? `${words}: ${found.hits[u]} of ${found.n(u)} hits` : words, "aria-label": words,
         onclick: () => step != null && this.browser.onStep(step) }, el("i", { style: { height: `${Math.max(2, 26 * share)}px` } }));
     };
