@@ -30,7 +30,7 @@ FIRST_SECONDS, COUNT_SECONDS = 0.3, 1.5
 """How long a request for a grid counts steps before it answers with what there is: the first, and those after it."""
 POOLS = 32
 """How many pools of steps a run keeps open."""
-_SHOWN = {
+SHOWN = {
     metric.tag
     for metric in (
         *(getattr(tags.UNIT, f"{name}{part}") for name in ("", "expected_") for part in ("shrunk", "expanded")),
@@ -41,7 +41,7 @@ _SHOWN = {
         tags.ANSWER_ENTROPY,
     )
 }
-_SHOWN_PREFIXES = ("pass_at_k/", "support/leash/pass_at_")
+SHOWN_PREFIXES = ("pass_at_k/", "support/leash/pass_at_")
 
 Stamp = tuple[Any, ...]
 """Of files: name, size, time of the last change, number on disk."""
@@ -90,7 +90,7 @@ class MonitoredRun:
         except RunNotFound as error:
             return {"name": self.name, "error": str(error)}
         steps = dict(sorted(record["steps"].items()))
-        shown = _SHOWN | {record["token_entropy"]}
+        shown = SHOWN | {record["token_entropy"]}
         return {
             "name": self.name,
             "stamp": "-".join(map(str, self._record_stamp())),
@@ -238,7 +238,7 @@ class MonitoredRun:
 
 
 def _only(metrics: dict[str, float], shown: set[str]) -> dict[str, float]:
-    return {tag: value for tag, value in metrics.items() if tag in shown or tag.startswith(_SHOWN_PREFIXES)}
+    return {tag: value for tag, value in metrics.items() if tag in shown or tag.startswith(SHOWN_PREFIXES)}
 
 
 def _by_problem(pool: Pool) -> dict[str, list[Row]]:
