@@ -294,7 +294,7 @@ class Page {
       entropies.length ? `${entropies.join(", ")} nats.`.replace(/^./, (letter) => letter.toUpperCase()) : "",
     ];
     this.verdict.replaceChildren(
-      el("p", {}, el("b", { class: (word || "").split(" ")[0] }, head), ` at step ${this.step}: pass@1 ${digits(before)} → ${digits(m["pass_at_k/1"])}; of ${count(had)} correct answers that the base reached in ${run.k} samples, `,
+      el("p", {}, this.runs.length > 1 ? `${run.name}: ` : null, el("b", { class: (word || "").split(" ")[0] }, head), ` at step ${this.step}: pass@1 ${digits(before)} → ${digits(m["pass_at_k/1"])}; of ${count(had)} correct answers that the base reached in ${run.k} samples, `,
         moved("lost", m[T.lost], "", m[T.noiseLost], m[T.pLost]), "; ", moved("gained", m[T.gained], "", m[T.noiseGained], m[T.pGained]), "."),
       el("p", { class: "details" }, details.filter(Boolean).join(" ")));
     this.verdict.dataset.word = (word || "").split(" ")[0];
