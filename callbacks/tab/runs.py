@@ -26,7 +26,7 @@ from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.manifest import NAME
 from offleash.eval.pool.pool import Pool
 
-FIRST_SECONDS, COUNT_SECONDS = 0.3, 1.5
+FIRST_SECONDS, COUNT_SECONDS = 0.1, 1.5
 """How long a request for a grid counts steps before it answers with what there is: the first, and those after it."""
 POOLS = 32
 """How many pools of steps a run keeps open."""
@@ -151,8 +151,8 @@ class MonitoredRun:
 
     def cell(self, step_text: str, problem_id: str) -> dict[str, Any]:
         """One problem at one step: see `eval.browse.cell`."""
-        step = next((step for step in self.steps() if str(step) == step_text), None)
-        if step is None:
+        step = next((step for step in self.record()["steps"] if str(step) == step_text), None)
+        if step is None or not (self._step_path(step) / NAME).is_file():
             raise RunNotFound(f"run {self.name!r} has no samples of step {step_text!r}")
         pool = self._step(step)
         problem = next((problem for problem in pool.problems if problem.id == problem_id), None)

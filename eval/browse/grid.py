@@ -1,7 +1,7 @@
 """The grid of a run: how often each problem, answer or spelling was hit at every measured step, and what moved.
 
 One row per unit, one column per step. A cell's mark says what became of the unit against the base, at a false discovery
-rate of 5 % within its column (`stats.discovery`): noise alone would mark few cells as lost.
+rate of 5 % within its column (`browse.discovery`): noise alone would mark few cells as lost.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from offleash.eval.browse.discovery import moves
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Problem, chat_text, cut_text
-from offleash.eval.stats.discovery import moves
 
 Level = Literal["problem", "answer", "spelling"]
 LEVELS: tuple[Level, ...] = ("problem", "answer", "spelling")

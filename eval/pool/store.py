@@ -27,7 +27,7 @@ from offleash.eval.files import check_is_file, write_atomic
 from offleash.eval.problem import Problem
 
 _NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
-_GROUP_BYTES, _GROUP_ROWS = 1 << 21, 64  # of a row group, about: so that some completions are read without the rest
+_GROUP_BYTES, _GROUP_ROWS = 1 << 19, 256  # of a row group: so that some completions are read without the rest
 Answers = Sequence[Sequence[str] | None]
 """Per problem all its correct answer classes, or None where they are not listed."""
 
