@@ -80,7 +80,11 @@ class SupportTab(base_plugin.TBPlugin):
 def _warm() -> None:
     """Import what the routes need; if it cannot be, they say so."""
     with contextlib.suppress(ImportError):
+        import pyarrow
+
         import offleash.callbacks.tab.runs  # noqa: F401
+
+        pyarrow.array([0])  # its first array imports pandas, where that is installed: half a second
 
 
 def _static(file: Path) -> App:
