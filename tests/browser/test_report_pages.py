@@ -1,8 +1,6 @@
 """The pages of `offleash compare` and `offleash variants` in Chromium: read, printed, on a phone, text inert."""
 
-import os
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -14,27 +12,13 @@ from offleash.train.variants.analysis import analyze
 from offleash.train.variants.report import described, html_report
 from offleash.train.variants.results import METRICS, Measured, Sweep
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def reader():
-    """A browser; skipped, with the reason, where there is none."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright")
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
-    with playwright.sync_playwright() as driver:
-        try:
-            browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        except playwright.Error as error:
-            pytest.skip(f"Chromium does not start ({str(error).splitlines()[0]})")
-        yield browser
-        browser.close()
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(reader):
+def page(chromium):
     """A page that fails the test if a script fails, a dialog opens or anything is asked for."""
-    page, wrong = reader.new_page(), []
+    page, wrong = chromium.new_page(), []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda message: wrong.append(message.text))
     page.on("dialog", lambda dialog: wrong.append(dialog.message))
