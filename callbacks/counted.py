@@ -13,7 +13,9 @@ import numpy as np
 from offleash.callbacks import tags
 from offleash.callbacks.metrics import (
     count_whole,
+    interval_metrics,
     level_metrics,
+    noise_metrics,
     sample_metrics,
     spelling_metrics,
     support_metrics,
@@ -91,10 +93,15 @@ def step_metrics(base: Counted, policy: Counted, temperature: float) -> dict[str
     fixed = policy.successes is None
     return {
         **pool_metrics(policy, temperature),
-        **(support_metrics(base.hits, policy.hits) if fixed else _stopped_support(base, policy)),
+        **(_fixed_support(base, policy) if fixed else _stopped_support(base, policy)),
         **spelling_metrics(base.spelled, policy.spelled),
         tags.SAMPLES.tag: float(policy.samples),
     }
+
+
+def _fixed_support(base: Counted, policy: Counted) -> dict[str, float]:
+    found = support_metrics(base.hits, policy.hits)
+    return {**found, **noise_metrics(base.hits, policy.hits.n_p), **interval_metrics(base.hits, policy.hits)}
 
 
 def _stopped_support(base: Counted, policy: Counted) -> dict[str, float]:
@@ -108,8 +115,10 @@ def _stopped_support(base: Counted, policy: Counted) -> dict[str, float]:
     found = {
         **{getattr(tags.BAYES, name).tag: bayes[name] for name in tags.BAYES._fields},
         tags.DETECTION_LIMIT.tag: detection_limit(policy.k),
-        # The bounds of the leash line are of a fixed number of samples.
+        # These bounds are of a fixed number of samples.
         **{metric.tag: math.nan for metric in (*tags.LEASH, *map(tags.leash_pass_at, powers_of_two(policy.k)))},
+        **noise_metrics(one, policy.k, successes),
+        **{metric.tag: math.nan for metric in tags.INTERVALS},
     }
     for level in (tags.UNIT, tags.PROBLEM):
         found |= level_metrics(level, one.correct_p, other.correct_p, noise)

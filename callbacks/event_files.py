@@ -10,12 +10,13 @@ from tensorboard.summary.writer.record_writer import masked_crc32c
 from offleash.eval.console import say
 from offleash.eval.files import remove_leftovers, write_atomic
 
+EVENT_FILES = "events.out.tfevents.*"
 START_TAGS = {"args/text_summary", "model_config/text_summary", "custom_scalars__config__"}
 """Written again at every start."""
 
 
 def trim_events(folder: Path, last_step: int) -> int:
-    """Drop every event after `last_step` from the event files below `folder`; the number of events dropped.
+    """Drop every event after `last_step` from the event files in `folder`; the number of events dropped.
 
     A killed run has logged steps after its last checkpoint, and the resumed run logs them again. The files are
     rewritten rather than purged at reading time, so that no reader sees a step twice. What every start writes
@@ -23,7 +24,7 @@ def trim_events(folder: Path, last_step: int) -> int:
     """
     dropped = 0
     remove_leftovers(folder)
-    for path in sorted(path for path in folder.rglob("events.out.tfevents.*") if path.is_file()):
+    for path in sorted(path for path in folder.glob(EVENT_FILES) if path.is_file()):
         data = path.read_bytes()
         frames = list(event_frames(data))
         kept = [frame for event, frame in frames if event is not None and _stays(event, last_step)]

@@ -137,13 +137,12 @@ class SupportGuard(TrainerCallback):
                 self._mark_best(rule, args, state, control)
             elif rule.holds(metrics) or rule.is_out_of_patience(self.monitor.history):
                 control.should_save = control.should_training_stop = True
-                self.monitor.log_base(state.global_step)
                 self._record(STOPPED, rule, metrics[rule.tag], args, state)
-                self._say(
-                    f"stopped at step {state.global_step}: {rule.tag} is {metrics[rule.tag]:.4g}, "
-                    f"and the rule is {rule.text!r}. A checkpoint will be saved",
-                    state,
-                )
+                reason = f"{rule.tag} is {metrics[rule.tag]:.4g}, and the rule is {rule.text!r}"
+                self._say(f"stopped at step {state.global_step}: {reason}. A checkpoint will be saved", state)
+                if state.is_world_process_zero:
+                    title = f"Stopped at step {state.global_step}"
+                    self.monitor.observer.alert(title, reason, state.global_step)
 
     def _mark_best(self, rule: Rule, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
         """The history has every measured step, also those before a resume, so the best is always known."""

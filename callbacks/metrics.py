@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from offleash.callbacks import tags
-from offleash.callbacks.tags import Level, Metric
+from offleash.callbacks.tags import Band, Bands, Bounds, Intervals, Level, Metric
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import STATUSES, VALUES, Hits, Tally
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spellings import Spelled, match_spellings, respelled
+from offleash.eval.stats.bands import noise_bands, pass_at_1_band
+from offleash.eval.stats.curves import mean_interval
 from offleash.eval.stats.diversity import effective_answers
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.leash.against import AgainstLine
@@ -24,9 +26,20 @@ from offleash.eval.stats.leash.verdict import Word, verdict
 from offleash.eval.stats.noise import NoiseTest, noise_test
 from offleash.eval.stats.passk import TAUS, cover_at_tau, pass_at_k, powers_of_two
 from offleash.eval.stats.posterior import expected_metrics
-from offleash.eval.stats.support import CELLS, EPS, METRICS, STABLE_HITS, detection_limit, dynamics
+from offleash.eval.stats.support import (
+    CELLS,
+    EPS,
+    METRICS,
+    STABLE_HITS,
+    bootstrap_dynamics,
+    cells_of,
+    detection_limit,
+    dynamics,
+)
 
 _RESAMPLES = 100  # for the bounds of the leash line: enough for a word, and soon done
+_INTERVAL_RESAMPLES = 1000
+_UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)
 
 
 def sampled(k: int, temperature: float) -> tuple[Metric, ...]:
@@ -39,7 +52,8 @@ def measured(k: int, temperature: float) -> tuple[Metric, ...]:
     """What SupportCallback measures at a step; base and policy have the same budget k there."""
     levels = (*tags.UNIT, *tags.PROBLEM)
     line = (*tags.LEASH, *map(tags.leash_pass_at, powers_of_two(k)))
-    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *line, *tags.MONITOR)
+    bands = (*tags.NOISE, *tags.INTERVALS)
+    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *line, *bands, *tags.MONITOR)
 
 
 def pass_curve(metrics: Mapping[str, float], k: int) -> dict[int, float]:
@@ -180,6 +194,47 @@ def level_metrics(level: Level, base_hits: np.ndarray, policy_hits: np.ndarray, 
         level.expanded_sure: float(noise.expanded.sure_u.sum()),
     }
     return {metric.tag: value for metric, value in values.items()}
+
+
+def noise_metrics(base: Hits, again_p: npt.ArrayLike, highest: int | None = None) -> dict[str, float]:
+    """Of a second sample with `again_p` draws of each problem.
+
+    `highest`: the hits at which the plan stops a problem, beyond which nothing is known; None for a fixed plan. What a
+    second sample under such a plan shows as pass@1 is not known either.
+    """
+    again = np.broadcast_to(again_p, base.n_p.shape)
+    of = base.unit_problem
+    sides = (
+        (tags.UNIT_NOISE, base.unit_hits, base.n_p[of], again[of], of),
+        (tags.PROBLEM_NOISE, base.correct_p, base.n_p, again, np.arange(len(base.n_p))),
+    )
+    found: dict[str, float] = {}
+    for level, hits, n, draws, problem in sides:
+        found |= _bounds_of(level, noise_bands(hits, n, draws, problem_u=problem))
+        at_five = dict.fromkeys(METRICS, _UNKNOWN)
+        if highest is None or highest >= STABLE_HITS:
+            at_five = noise_bands(hits, n, draws, STABLE_HITS, problem_u=problem)
+        found |= _bounds_of(level, {f"{name}_hits{STABLE_HITS}": at_five[name] for name in METRICS})
+    band = pass_at_1_band(base.correct_p, base.n_p, again) if highest is None else _UNKNOWN
+    return found | _ends(tags.PASS_AT_1_NOISE, band)
+
+
+def interval_metrics(base: Hits, policy: Hits) -> dict[str, float]:
+    """Of a policy with a fixed number of samples, problems being drawn again."""
+    rng = np.random.default_rng(0)
+    cells_u4 = cells_of(base.unit_hits > 0, policy.unit_hits > 0)
+    found = bootstrap_dynamics(cells_u4, base.unit_problem, rng=rng, resamples=_INTERVAL_RESAMPLES)
+    found["pass_at_1"] = mean_interval(policy.correct_p / policy.n_p, rng=rng, resamples=_INTERVAL_RESAMPLES)
+    return _bounds_of(tags.INTERVAL, {name: found[name] for name in tags.INTERVAL._fields})
+
+
+def _bounds_of(bounds: Bands | Intervals, found: dict[str, Estimate]) -> dict[str, float]:
+    return {tag: end for name, band in found.items() for tag, end in _ends(getattr(bounds, name), band).items()}
+
+
+def _ends(bounds: Band | Bounds, band: Estimate) -> dict[str, float]:
+    ends = {bounds.low.tag: band.low, bounds.high.tag: band.high}
+    return {**ends, bounds.expected.tag: band.value} if isinstance(bounds, Band) else ends
 
 
 def status_rates(counted: Tally) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from offleash.callbacks import tags
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.trackers import Trackers
+from offleash.callbacks.trackers import Media, Trackers
 from offleash.eval.console import say
 from offleash.eval.errors import EngineError, VerifyError, first_line
 
@@ -52,15 +52,27 @@ class Observer:
         except Exception as error:
             self.failed += 1
             self._say(what, step, error)
-        for _, write in self.trackers.destinations():
+        for destination in self.trackers.destinations():
             with suppress(Exception):  # it may be the tracker that failed
-                write({tags.MONITOR_FAILED.tag: float(self.failed)}, step)
+                destination.scalars({tags.MONITOR_FAILED.tag: float(self.failed)}, step)
         return None
 
     def scalars(self, metrics: Mapping[str, float], step: int) -> None:
         """To every tracker; one that is down does not keep the numbers from the others."""
-        for name, write in self.trackers.destinations():
-            self.attempt(f"was not reported to {name}", step, partial(write, metrics, step))
+        for destination in self.trackers.destinations():
+            self.attempt(f"was not reported to {destination.name}", step, partial(destination.scalars, metrics, step))
+
+    def media(self, made: Callable[[], Media], step: int) -> None:
+        """The figure and the table of a step to every tracker; nothing is drawn if there is none."""
+        destinations = list(self.trackers.destinations())
+        if not destinations or (media := self.attempt("has no figure and table", step, made)) is None:
+            return
+        for destination in destinations:
+            what = f"has no figure and table in {destination.name}"
+            self.attempt(what, step, partial(destination.media, media, step))
+
+    def alert(self, title: str, text: str, step: int) -> None:
+        self.attempt("raised no alert", step, partial(self.trackers.alert, title, text))
 
     def _say(self, what: str, step: int, error: Exception) -> None:
         """A tracker that is down fails at every step: the line is printed the 1st, 2nd, 4th, 8th, ... time."""

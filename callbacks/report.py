@@ -5,13 +5,14 @@ Functions of plain numbers, for whoever measured them: the callback inside a run
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offleash.callbacks import tags
+from offleash.callbacks.charts import moves_figure, pass_at_k_figure, with_whole_bands
 from offleash.callbacks.counted import Counted
 from offleash.callbacks.metrics import leash_curve, pass_curve, sampled
-from offleash.callbacks.summary import moved_words, path_from, spelling_words
-from offleash.callbacks.trackers import lost_and_gained_table, pass_at_k_figure
+from offleash.callbacks.summary import moved_words, path_from, spelling_words, unit_words
+from offleash.callbacks.trackers import Media
 from offleash.eval.comparison.changes import changes
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.counts import Hits
@@ -19,30 +20,35 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.stats.passk import powers_of_two
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Metrics = Mapping[str, float]
 
 
 def step_scalars(metrics: Metrics, is_first: bool) -> dict[str, float]:
-    """What is logged of a step: constants of a run only at the first."""
+    """What is logged of a step: constants of a run only at the first, bands only around numbers."""
     constants = () if is_first else [metric.tag for metric in tags.ONCE]
-    return {tag: value for tag, value in metrics.items() if tag not in constants}
+    return {tag: value for tag, value in with_whole_bands(metrics).items() if tag not in constants}
 
 
 def base_scalars(base: Metrics, k: int, temperature: float) -> dict[str, float]:
-    """The base's constants, logged at the first and the last measured step: a line in a chart needs two points."""
+    """The base's constants, logged at every measured step beside the policy's: `callbacks.charts` draws the gap."""
     return {metric.base: base[metric.tag] for metric in sampled(k, temperature) if metric.base}
 
 
-def draw_step(
-    writer: Any, step: int, k: int, base: tuple[Metrics, Hits], policy: tuple[Metrics, Hits], task: str
-) -> None:
-    """The figure and the table of a step, to a TensorBoard SummaryWriter."""
-    curves = pass_curve(base[0], k), pass_curve(policy[0], k)
-    figure = pass_at_k_figure(*curves, step, leash_curve(policy[0], k), task)
-    writer.add_figure(tags.PASS_AT_K_FIGURE.tag, figure, step)
-    lost, gained = changes(base[1], policy[1])
-    writer.add_text(tags.LOST_AND_GAINED.tag, lost_and_gained_table(lost, gained), step)
-    writer.flush()
+def run_figures(base: Metrics, steps: Mapping[int, Metrics], k: int, task: str) -> dict[str, "Figure"]:
+    """By tag: pass@k, and what was lost and gained, at these steps."""
+    curves, last = {step: pass_curve(metrics, k) for step, metrics in steps.items()}, steps[max(steps)]
+    return {
+        tags.PASS_AT_K_FIGURE.tag: pass_at_k_figure(pass_curve(base, k), curves, leash_curve(last, k), task),
+        tags.MOVES_FIGURE.tag: moves_figure(steps, unit_words(last), task),
+    }
+
+
+def step_media(base: tuple[Metrics, Hits], steps: Mapping[int, Metrics], policy: Hits, k: int, task: str) -> Media:
+    """The figures of the steps so far, and the table of the last, whose hits are those of `policy`."""
+    return Media(run_figures(base[0], steps, k, task), *changes(base[1], policy))
 
 
 def step_line(step: int, metrics: Metrics, k: int) -> str:

@@ -87,7 +87,7 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
         f"Support counts {what} hit in k = {k} samples ({samples:.0f} samples per step);",
         f"one that was missed may still have probability {detection_limit(k):.2g} (95 % confidence).",
         f"Every number:  offleash compare {folder} --full",
-        f"Details:  tensorboard --logdir {folder}",
+        f"Details:  offleash view {folder}",
         "",
     ]
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
+from offleash.callbacks.charts import custom_layout, lay_out
 from offleash.callbacks.contamination import check_dataset_contamination, check_row_contamination
 from offleash.callbacks.counted import Counted, count_base, count_pool, pool_metrics, step_metrics
 from offleash.callbacks.evaluations import Evaluations, measured_tags
@@ -31,14 +32,14 @@ from offleash.callbacks.report import (
     base_scalars,
     check_same_base,
     check_same_samples,
-    draw_step,
     record_of,
     step_line,
+    step_media,
     step_scalars,
 )
 from offleash.callbacks.step_zero import check_step_0
 from offleash.callbacks.summary import HISTORY, read_record, read_steps, run_summary, write_record
-from offleash.callbacks.trackers import custom_layout
+from offleash.callbacks.trackers import Media
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError, OffleashError
 from offleash.eval.pool.counts import Hits
@@ -98,7 +99,7 @@ class SupportCallback(TrainerCallback):
         >>> trainer.add_callback(monitor)
         >>> result = trainer.train()  # doctest: +ELLIPSIS
         offleash: base pool ...
-        Details:  tensorboard --logdir runs/example
+        Details:  offleash view runs/example
         >>> sorted(monitor.history)
         [0, 1]
         >>> set(monitor.latest) == set(monitor.history[0])
@@ -165,7 +166,6 @@ class SupportCallback(TrainerCallback):
         self.base_pool: Pool | None = None
         self.base: Counted | None = None
         """On the main process: read once, so that nothing done to the pool later changes a number."""
-        self._base_logged: set[int] = set()
         self.evaluations = Evaluations(trainer, measured_tags(k, trainer.temperature, exact), every)
 
     # Events of the Trainer
@@ -190,7 +190,7 @@ class SupportCallback(TrainerCallback):
 
     def _lay_out(self) -> None:
         if (writer := self.observer.trackers.tensorboard) is not None:
-            writer.add_custom_scalars(custom_layout(self.trainer.temperature, self.top_k, self.exact is not None))
+            lay_out(writer, custom_layout(self.trainer.temperature, self.top_k, self.exact is not None))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         last = state.global_step >= state.max_steps or control.should_training_stop
@@ -200,8 +200,6 @@ class SupportCallback(TrainerCallback):
         found = self.observer.attempt("was not measured", step, lambda: self.measure(step, last=last))
         if found is not None:
             self.evaluations.report(found, state, control)
-            if control.should_training_stop:  # by a callback that got the evaluation
-                self.log_base(step)
 
     def on_evaluate(
         self,
@@ -275,24 +273,16 @@ class SupportCallback(TrainerCallback):
         """Save and log, on the main process."""
         self.observer.attempt("is not in " + HISTORY, step, lambda: write_record(self.folder, self._record()))
         self._log(step, hits)
-        if last or step == min(self.history):
-            self.log_base(step)
         self.observer.attempt("has no line", step, lambda: say(step_line(step, self.history[step], self.k)))
 
-    def log_base(self, step: int) -> None:
-        """Log the base's constants, once a step."""
-        if step not in self._base_logged:
-            self._base_logged.add(step)
-            self.observer.scalars(base_scalars(self.base_metrics, self.k, self.trainer.temperature), step)
-
     def _log(self, step: int, hits: Hits) -> None:
-        self.observer.scalars(step_scalars(self.history[step], step == min(self.history)), step)
-        self.observer.attempt("has no figure and table in TensorBoard", step, lambda: self._draw(step, hits))
+        base = base_scalars(self.base_metrics, self.k, self.trainer.temperature)
+        self.observer.scalars({**step_scalars(self.history[step], step == min(self.history)), **base}, step)
+        self.observer.media(lambda: self._media(step, hits), step)
 
-    def _draw(self, step: int, hits: Hits) -> None:
-        if (writer := self.observer.trackers.tensorboard) is not None:
-            base = self.base_metrics, _there(self.base).hits
-            draw_step(writer, step, self.k, base, (self.history[step], hits), self.task.name)
+    def _media(self, step: int, hits: Hits) -> Media:
+        steps = {number: metrics for number, metrics in self.history.items() if number <= step}
+        return step_media((self.base_metrics, _there(self.base).hits), steps, hits, self.k, self.task.name)
 
     # Pools
 

@@ -67,6 +67,46 @@ class Spelling(NamedTuple):
     respelled: Metric
 
 
+class Band(NamedTuple):
+    """What a second sample of the base would show: its expectation, and between which values it lies 19 times in 20."""
+
+    low: Metric
+    expected: Metric
+    high: Metric
+
+
+class Bands(NamedTuple):
+    """Of the numbers of a `Level`."""
+
+    shrunk: Band
+    expanded: Band
+    srr: Band
+    ndr: Band
+    sds: Band
+    nscr: Band
+    srr_hits5: Band
+    ndr_hits5: Band
+    sds_hits5: Band
+    nscr_hits5: Band
+
+
+class Bounds(NamedTuple):
+    """The two ends of a band or of a 95 % interval."""
+
+    low: Metric
+    high: Metric
+
+
+class Intervals(NamedTuple):
+    """95 % intervals of the units' numbers. That of NSCR is in `Line`."""
+
+    pass_at_1: Bounds
+    shrunk: Bounds
+    expanded: Bounds
+    srr: Bounds
+    ndr: Bounds
+
+
 class Rare(NamedTuple):
     """Units above a probability of 1/1000, by an estimator that reaches below the detection limit."""
 
@@ -146,6 +186,139 @@ PROBLEM = Level(
     Metric("support/problem/shrunk_sure", "problems", "lost beyond chance (Holm)", "eval.stats.noise.noise_test"),
     Metric("support/problem/expanded_sure", "problems", "gained beyond chance (Holm)", "eval.stats.noise.noise_test"),
 )
+_BANDS = "eval.stats.bands.noise_bands"
+UNIT_NOISE = Bands(
+    Band(
+        Metric("noise/unit/shrunk_low", "units", "lower end of the noise in units lost", _BANDS),
+        UNIT.expected_shrunk,
+        Metric("noise/unit/shrunk_high", "units", "upper end of the noise in units lost", _BANDS),
+    ),
+    Band(
+        Metric("noise/unit/expanded_low", "units", "lower end of the noise in units gained", _BANDS),
+        UNIT.expected_expanded,
+        Metric("noise/unit/expanded_high", "units", "upper end of the noise in units gained", _BANDS),
+    ),
+    Band(
+        Metric("noise/unit/srr_low", "fraction", "lower end of the noise in SRR", _BANDS),
+        Metric("noise/unit/srr", "fraction", "SRR that noise alone would show", _BANDS),
+        Metric("noise/unit/srr_high", "fraction", "upper end of the noise in SRR", _BANDS),
+    ),
+    Band(
+        Metric("noise/unit/ndr_low", "fraction", "lower end of the noise in NDR", _BANDS),
+        Metric("noise/unit/ndr", "fraction", "NDR that noise alone would show", _BANDS),
+        Metric("noise/unit/ndr_high", "fraction", "upper end of the noise in NDR", _BANDS),
+    ),
+    Band(
+        Metric("noise/unit/sds_low", "fraction", "lower end of the noise in SDS", _BANDS),
+        Metric("noise/unit/sds", "fraction", "SDS that noise alone would show", _BANDS),
+        Metric("noise/unit/sds_high", "fraction", "upper end of the noise in SDS", _BANDS),
+    ),
+    Band(
+        Metric("noise/unit/nscr_low", "ratio", "lower end of the noise in NSCR", _BANDS),
+        Metric("noise/unit/nscr", "ratio", "NSCR that noise alone would show", _BANDS),
+        Metric("noise/unit/nscr_high", "ratio", "upper end of the noise in NSCR", _BANDS),
+    ),
+    Band(
+        Metric("noise/unit/srr_hits5_low", "fraction", "lower end of the noise in SRR at 5 hits or more", _BANDS),
+        Metric("noise/unit/srr_hits5", "fraction", "SRR at 5 hits or more that noise alone would show", _BANDS),
+        Metric("noise/unit/srr_hits5_high", "fraction", "upper end of the noise in SRR at 5 hits or more", _BANDS),
+    ),
+    Band(
+        Metric("noise/unit/ndr_hits5_low", "fraction", "lower end of the noise in NDR at 5 hits or more", _BANDS),
+        Metric("noise/unit/ndr_hits5", "fraction", "NDR at 5 hits or more that noise alone would show", _BANDS),
+        Metric("noise/unit/ndr_hits5_high", "fraction", "upper end of the noise in NDR at 5 hits or more", _BANDS),
+    ),
+    Band(
+        Metric("noise/unit/sds_hits5_low", "fraction", "lower end of the noise in SDS at 5 hits or more", _BANDS),
+        Metric("noise/unit/sds_hits5", "fraction", "SDS at 5 hits or more that noise alone would show", _BANDS),
+        Metric("noise/unit/sds_hits5_high", "fraction", "upper end of the noise in SDS at 5 hits or more", _BANDS),
+    ),
+    Band(
+        Metric("noise/unit/nscr_hits5_low", "ratio", "lower end of the noise in NSCR at 5 hits or more", _BANDS),
+        Metric("noise/unit/nscr_hits5", "ratio", "NSCR at 5 hits or more that noise alone would show", _BANDS),
+        Metric("noise/unit/nscr_hits5_high", "ratio", "upper end of the noise in NSCR at 5 hits or more", _BANDS),
+    ),
+)
+PROBLEM_NOISE = Bands(
+    Band(
+        Metric("noise/problem/shrunk_low", "problems", "lower end of the noise in problems lost", _BANDS),
+        PROBLEM.expected_shrunk,
+        Metric("noise/problem/shrunk_high", "problems", "upper end of the noise in problems lost", _BANDS),
+    ),
+    Band(
+        Metric("noise/problem/expanded_low", "problems", "lower end of the noise in problems gained", _BANDS),
+        PROBLEM.expected_expanded,
+        Metric("noise/problem/expanded_high", "problems", "upper end of the noise in problems gained", _BANDS),
+    ),
+    Band(
+        Metric("noise/problem/srr_low", "fraction", "lower end of the noise in SRR", _BANDS),
+        Metric("noise/problem/srr", "fraction", "SRR that noise alone would show", _BANDS),
+        Metric("noise/problem/srr_high", "fraction", "upper end of the noise in SRR", _BANDS),
+    ),
+    Band(
+        Metric("noise/problem/ndr_low", "fraction", "lower end of the noise in NDR", _BANDS),
+        Metric("noise/problem/ndr", "fraction", "NDR that noise alone would show", _BANDS),
+        Metric("noise/problem/ndr_high", "fraction", "upper end of the noise in NDR", _BANDS),
+    ),
+    Band(
+        Metric("noise/problem/sds_low", "fraction", "lower end of the noise in SDS", _BANDS),
+        Metric("noise/problem/sds", "fraction", "SDS that noise alone would show", _BANDS),
+        Metric("noise/problem/sds_high", "fraction", "upper end of the noise in SDS", _BANDS),
+    ),
+    Band(
+        Metric("noise/problem/nscr_low", "ratio", "lower end of the noise in NSCR", _BANDS),
+        Metric("noise/problem/nscr", "ratio", "NSCR that noise alone would show", _BANDS),
+        Metric("noise/problem/nscr_high", "ratio", "upper end of the noise in NSCR", _BANDS),
+    ),
+    Band(
+        Metric("noise/problem/srr_hits5_low", "fraction", "lower end of the noise in SRR at 5 hits or more", _BANDS),
+        Metric("noise/problem/srr_hits5", "fraction", "SRR at 5 hits or more that noise alone would show", _BANDS),
+        Metric("noise/problem/srr_hits5_high", "fraction", "upper end of the noise in SRR at 5 hits or more", _BANDS),
+    ),
+    Band(
+        Metric("noise/problem/ndr_hits5_low", "fraction", "lower end of the noise in NDR at 5 hits or more", _BANDS),
+        Metric("noise/problem/ndr_hits5", "fraction", "NDR at 5 hits or more that noise alone would show", _BANDS),
+        Metric("noise/problem/ndr_hits5_high", "fraction", "upper end of the noise in NDR at 5 hits or more", _BANDS),
+    ),
+    Band(
+        Metric("noise/problem/sds_hits5_low", "fraction", "lower end of the noise in SDS at 5 hits or more", _BANDS),
+        Metric("noise/problem/sds_hits5", "fraction", "SDS at 5 hits or more that noise alone would show", _BANDS),
+        Metric("noise/problem/sds_hits5_high", "fraction", "upper end of the noise in SDS at 5 hits or more", _BANDS),
+    ),
+    Band(
+        Metric("noise/problem/nscr_hits5_low", "ratio", "lower end of the noise in NSCR at 5 hits or more", _BANDS),
+        Metric("noise/problem/nscr_hits5", "ratio", "NSCR at 5 hits or more that noise alone would show", _BANDS),
+        Metric("noise/problem/nscr_hits5_high", "ratio", "upper end of the noise in NSCR at 5 hits or more", _BANDS),
+    ),
+)
+_PASS_BAND = "eval.stats.bands.pass_at_1_band"
+PASS_AT_1_NOISE = Bounds(
+    Metric("noise/pass_at_1_low", "probability", "lower end of the noise in pass@1 of the base", _PASS_BAND),
+    Metric("noise/pass_at_1_high", "probability", "upper end of the noise in pass@1 of the base", _PASS_BAND),
+)
+_MEAN, _RESAMPLED = "eval.stats.curves.mean_interval", "eval.stats.support.bootstrap_dynamics"
+INTERVAL = Intervals(
+    Bounds(
+        Metric("interval/pass_at_1_low", "probability", "lower end of the 95 % interval of pass@1", _MEAN),
+        Metric("interval/pass_at_1_high", "probability", "upper end of the 95 % interval of pass@1", _MEAN),
+    ),
+    Bounds(
+        Metric("interval/unit/shrunk_low", "units", "lower end of the 95 % interval of units lost", _RESAMPLED),
+        Metric("interval/unit/shrunk_high", "units", "upper end of the 95 % interval of units lost", _RESAMPLED),
+    ),
+    Bounds(
+        Metric("interval/unit/expanded_low", "units", "lower end of the 95 % interval of units gained", _RESAMPLED),
+        Metric("interval/unit/expanded_high", "units", "upper end of the 95 % interval of units gained", _RESAMPLED),
+    ),
+    Bounds(
+        Metric("interval/unit/srr_low", "fraction", "lower end of the 95 % interval of SRR of units", _RESAMPLED),
+        Metric("interval/unit/srr_high", "fraction", "upper end of the 95 % interval of SRR of units", _RESAMPLED),
+    ),
+    Bounds(
+        Metric("interval/unit/ndr_low", "fraction", "lower end of the 95 % interval of NDR of units", _RESAMPLED),
+        Metric("interval/unit/ndr_high", "fraction", "upper end of the 95 % interval of NDR of units", _RESAMPLED),
+    ),
+)
 _RESPELLED = "eval.pool.spellings.respelled"
 SPELLING = Spelling(
     Metric("support/spelling/preserved", "spellings", "written by base and policy", "eval.stats.support.dynamics"),
@@ -196,6 +369,12 @@ IMPORTANCE = Weighed(
     Metric("support/importance/effective_samples", "samples", "samples per problem that the weights leave", _WEIGHED),
     Metric("support/importance/log_ratio_variance", "nats^2", "of ln policy/base over the base's draws", _WEIGHED),
     Metric("support/importance/withheld", "0 or 1", "1: variance of 4 or more, or tokens not recovered", _WEIGHED),
+)
+MOVES_FIGURE = Metric(
+    "support/lost_and_gained_by_step",
+    "figure",
+    "units lost and gained over the steps, in their bands of noise",
+    "callbacks.charts.moves_figure",
 )
 LOST_AND_GAINED = Metric(
     "support/lost_and_gained", "text", "table of units lost and gained", "callbacks.trackers.lost_and_gained_table"
@@ -264,7 +443,7 @@ PASS_AT_K_FIGURE = Metric(
     "pass_at_k/base_and_policy",
     "figure",
     "pass@k of base, policy and reweighted base",
-    "callbacks.trackers.pass_at_k_figure",
+    "callbacks.charts.pass_at_k_figure",
 )
 
 ANSWER_ENTROPY = Metric(
@@ -369,9 +548,17 @@ MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
 """About a measurement itself."""
 ONCE = (DETECTION_LIMIT, SAMPLES)
 """Constants of a run: logged at the first measured step only."""
+NOISE = tuple(
+    metric
+    for band in (*UNIT_NOISE, *PROBLEM_NOISE, PASS_AT_1_NOISE)
+    for metric in band
+    if metric not in (*UNIT, *PROBLEM)  # the expected counts are among these
+)
+"""Constants of the base, logged at every step: TensorBoard draws a band where both ends have the value's steps."""
+INTERVALS = tuple(metric for bounds in INTERVAL for metric in bounds)
 METRICS: tuple[Metric, ...] = (
-    *(*UNIT, *PROBLEM, *SPELLING, *LEASH, LEASH_PASS_AT_K),
-    *(DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, *IMPORTANCE, LOST_AND_GAINED, *EXACT),
+    *(*UNIT, *PROBLEM, *SPELLING, *LEASH, LEASH_PASS_AT_K, *NOISE, *INTERVALS),
+    *(DETECTION_LIMIT, DISTINCT_CORRECT, UNSEEN_CORRECT, *BAYES, *IMPORTANCE, MOVES_FIGURE, LOST_AND_GAINED, *EXACT),
     *(PASS_AT_K, PASS_AT_K_FIGURE, COVER_AT_TAU),
     *(ANSWER_ENTROPY, ANSWER_ENTROPY_CORRECTED, EFFECTIVE_ANSWERS, PCMD, TOKEN_ENTROPY),
     *(RESPONSE_LENGTH, TRUNCATED, NO_ANSWER, TIMED_OUT, FAILED),

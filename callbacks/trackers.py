@@ -1,34 +1,47 @@
-"""What `report_to` asked for gets our metrics under our own tags; TensorBoard also gets a layout, a figure and a table.
+"""What `report_to` asked for gets our metrics under our own tags, and the figure and the table of each measured step.
 
-The Trainer would put every tag under `train/`.
+The Trainer would put every tag under `train/`. TensorBoard also gets a layout: see `callbacks.charts`.
 """
 
+import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformers.integrations import TensorBoardCallback, TrackioCallback, WandbCallback
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_seam import log_to_trackio, log_to_wandb
-from offleash.callbacks.tags import (
-    ANSWER_ENTROPY,
-    EXACT_NSCR,
-    LEASH,
-    LEASH_NSCR,
-    PROBLEM,
-    SPELLING,
-    UNIT,
-    Metric,
-    at_floor,
-    leash_pass_at,
-    pass_at,
-    token_entropy,
-)
+from offleash.callbacks.policy.trl_seam import alert_by_trackio, log_to_trackio, log_to_wandb, tracker_module
+from offleash.callbacks.tags import LOST_AND_GAINED
 from offleash.eval.comparison.changes import Change
-from offleash.eval.report.figure_style import LINES, styled
+from offleash.eval.report.figure_style import image
 from offleash.eval.report.sanitize import markdown_text, one_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = ("moved", "problem", "answer", "base hits", "base samples", "policy hits", "policy samples")
+MOST_ROWS = 200
+"""Of units lost, and of units gained, in a table of W&B or trackio."""
+
+
+class Media(NamedTuple):
+    """What a measured step has besides numbers."""
+
+    figures: Mapping[str, "Figure"]
+    """By tag."""
+    lost: Sequence[Change]
+    gained: Sequence[Change]
+
+
+class Destination(NamedTuple):
+    """An open tracker."""
+
+    name: str
+    scalars: Callable[[Mapping[str, float], int], None]
+    """Undefined numbers (NaN) leave a gap."""
+    media: Callable[[Media, int], None]
 
 
 class Trackers:
@@ -42,13 +55,18 @@ class Trackers:
         """The SummaryWriter of the Trainer's TensorBoard callback; None if there is none or it is closed."""
         return next((cb.tb_writer for cb in self._callbacks(TensorBoardCallback)), None)
 
-    def destinations(self) -> Iterator[tuple[str, Callable[[Mapping[str, float], int], None]]]:
-        """Each open tracker: its name, and what writes metrics to it. Undefined numbers (NaN) leave a gap."""
+    def destinations(self) -> Iterator[Destination]:
         if (writer := self.tensorboard) is not None:
-            yield "TensorBoard", partial(to_tensorboard, writer)
+            yield Destination("TensorBoard", partial(to_tensorboard, writer), partial(media_to_tensorboard, writer))
         for name, kind, log in (("W&B", WandbCallback, log_to_wandb), ("trackio", TrackioCallback, log_to_trackio)):
             for callback in self._callbacks(kind):
-                yield name, partial(_to_log, partial(log, callback))
+                send, module = partial(log, callback), tracker_module(callback)
+                yield Destination(name, partial(_to_log, send), partial(_media_to_log, send, module))
+
+    def alert(self, title: str, text: str) -> None:
+        """Where trackio tracks the run: an alert on its dashboard, and to its webhook if it has one."""
+        for callback in self._callbacks(TrackioCallback):
+            alert_by_trackio(callback, title, text)
 
     def _callbacks(self, kind: type) -> list[Any]:
         return [cb for cb in self.trainer.callback_handler.callbacks if isinstance(cb, kind)]
@@ -60,67 +78,47 @@ def to_tensorboard(writer: Any, metrics: Mapping[str, float], step: int) -> None
     writer.flush()
 
 
-def _to_log(log: Callable[[dict[str, float]], None], metrics: Mapping[str, float], step: int) -> None:
+def media_to_tensorboard(writer: Any, media: Media, step: int) -> None:
+    for tag, figure in media.figures.items():
+        writer.add_figure(tag, figure, step)
+    writer.add_text(LOST_AND_GAINED.tag, lost_and_gained_table(media.lost, media.gained), step)
+    writer.flush()
+
+
+def _to_log(log: Callable[[dict[str, Any]], None], metrics: Mapping[str, float], step: int) -> None:
     log({**_finite(metrics), "train/global_step": step})
+
+
+def _media_to_log(log: Callable[[dict[str, Any]], None], module: Any, media: Media, step: int) -> None:
+    """W&B and trackio have an Image and a Table of the same arguments."""
+    if module is None:
+        return
+    figures = {tag: module.Image(_drawn(figure), caption=f"step {step}") for tag, figure in media.figures.items()}
+    # trackio renders the cells of a table as Markdown, W&B does not.
+    text = markdown_text if hasattr(module, "Trace") else str
+    rows = table_rows(media.lost, media.gained, text)
+    table = module.Table(columns=list(COLUMNS), data=rows)
+    log({**figures, LOST_AND_GAINED.tag: table, "train/global_step": step})
+
+
+def _drawn(figure: "Figure") -> Any:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(image(figure, "png"))) as picture:
+        return picture.convert("RGB")
+
+
+def table_rows(lost: Sequence[Change], gained: Sequence[Change], text: Callable[[str], str] = str) -> list[list[Any]]:
+    """Rows of `COLUMNS`. Model text is untrusted: on one line, truncated, passed through `text`."""
+    return [
+        [word, *(text(one_line(part)) for part in change[:2]), *change[2:]]
+        for word, changes in (("lost", lost), ("gained", gained))
+        for change in changes[:MOST_ROWS]
+    ]
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
     return {tag: value for tag, value in metrics.items() if math.isfinite(value)}
-
-
-def custom_layout(temperature: float, k: int, exact: bool = False) -> dict[str, dict[str, list[Any]]]:
-    """The custom-scalars page: pass@1 and NSCR on top, both entropies on one chart below; `exact`: by enumeration."""
-
-    def lines(*tags: str) -> list[Any]:
-        return ["Multiline", [f"^{tag}$" for tag in tags]]
-
-    def both(metric: Metric) -> tuple[str, str]:
-        return metric.tag, metric.base
-
-    by_enumeration = {
-        f"NSCR({eps:g}), policy and KL-optimal reweighting of the base at this pass@1": lines(
-            at_floor(EXACT_NSCR, eps).tag, at_floor(LEASH_NSCR, eps).tag
-        )
-        for eps in (1e-2, 1e-3, 1e-4)
-    }
-    return {
-        **({"Exact": by_enumeration} if exact else {}),
-        "The leash": {
-            "pass@1, policy and base": lines(*both(pass_at(1))),
-            "NSCR of units, policy and KL-optimal reweighting of the base at this pass@1": lines(
-                UNIT.nscr.tag, LEASH.nscr.tag
-            ),
-            "NSCR of units, problems, spellings": lines(UNIT.nscr.tag, PROBLEM.nscr.tag, SPELLING.nscr.tag),
-            f"pass@{k}, policy, base and reweighted base": lines(*both(pass_at(k)), leash_pass_at(k).tag),
-            "units lost and gained": lines(UNIT.shrunk.tag, UNIT.expanded.tag, UNIT.expected_shrunk.tag),
-        },
-        "Entropy": {
-            "token and answer entropy (nats)": lines(*both(token_entropy(temperature)), *both(ANSWER_ENTROPY)),
-            "SRR and NDR": lines(UNIT.srr.tag, UNIT.ndr.tag),
-        },
-    }
-
-
-@styled()
-def pass_at_k_figure(
-    base: Mapping[int, float], policy: Mapping[int, float], step: int, leash: Mapping[int, float], title: str = ""
-) -> Any:
-    """Base, policy and the reweighted base (`leash`, {} if unknown) over k, on a logarithmic axis."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.4, 4.0))
-    axes = figure.subplots()
-    axes.plot(list(base), list(base.values()), **LINES["base"], label="base")
-    axes.plot(list(policy), list(policy.values()), **LINES["policy"], label=f"policy, step {step}")
-    if leash:
-        words = "KL-optimal reweighting of the\nbase at this pass@1"
-        axes.plot(list(leash), list(leash.values()), **LINES["leash"], label=words)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(base), [str(k) for k in base])
-    axes.set(xlabel="k", ylabel="pass@k", ylim=(0, 1.02))
-    axes.set_title(one_line(title, 40), parse_math=False)
-    axes.legend(loc="lower right")
-    return figure
 
 
 def lost_and_gained_table(lost: Sequence[Change], gained: Sequence[Change], limit: int = 20) -> str:

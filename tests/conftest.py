@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import os
 import signal
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # some virtual machines announce AMX and die of it
 os.environ["COLUMNS"] = "118"  # tables are wrapped to the terminal
+# TRL imports trackio where it is installed, and that reads where to write: not into the user's own runs.
+os.environ["TRACKIO_DIR"] = os.path.join(tempfile.gettempdir(), f"offleash-trackio-{os.getpid()}")  # noqa: PTH118
 
 import hypothesis
 import pytest

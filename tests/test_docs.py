@@ -135,8 +135,8 @@ def run_command(line: str, folder: Path) -> None:
         assert set(re.findall(r"\[([\w,]+)\]", line)[0].split(",") if "[" in line else []) <= set(extras)
     elif program == ".":
         assert rest == [".venv/bin/activate"]
-    elif program == "tensorboard":
-        shell(line + " --inspect", folder)
+    elif rest[:1] == ["view"]:
+        shell(f"{line} --html view.html", folder)  # it would serve until it is ended
     else:
         assert program in ("offleash", "accelerate", "python"), f"nobody runs {line!r}"
         for large, small in SMALLER.items():

@@ -45,7 +45,7 @@ from offleash.train.publish import copy_card, push_final, repo_name
 from offleash.train.recipe.config import Recipe, move_tokens
 from offleash.train.rewards import VerifierReward, reward_functions
 from offleash.train.run_folder.checkpoints import best_checkpoint, export_final
-from offleash.train.run_folder.folder import FINAL, FORMER, PART, TENSORBOARD, begin, find_start
+from offleash.train.run_folder.folder import FINAL, FORMER, PART, begin, events_folder, find_start
 from offleash.train.trainer import ExploringTrainer
 
 
@@ -82,10 +82,10 @@ def train(recipe: Recipe) -> ExploringTrainer | None:
         1
         >>> from pathlib import Path
         >>> sorted(path.name for path in Path("runs/short").iterdir() if path.is_dir())
-        ['checkpoint-1', 'final', 'tensorboard']
+        ['checkpoint-1', 'final']
     """
     folder = Path(recipe.training.output_dir)
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / TENSORBOARD)
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(events_folder(folder))
     move_tokens(recipe.training)
     _plain_cpu(recipe.training)
     check_launch()

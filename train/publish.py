@@ -18,9 +18,9 @@ from huggingface_hub import HfApi
 from transformers import TrainingArguments
 
 from offleash.callbacks import tags
+from offleash.callbacks.charts import PAGE, pass_at_k_figure
 from offleash.callbacks.metrics import leash_curve, pass_curve
 from offleash.callbacks.summary import HISTORY, three_digits
-from offleash.callbacks.trackers import pass_at_k_figure
 from offleash.eval.errors import OffleashError
 from offleash.eval.files import write_atomic
 from offleash.eval.report.numbers import number, p_words
@@ -114,7 +114,7 @@ def _figure(record: Mapping[str, Any]) -> bytes:
     base, policy = (pass_curve(metrics, record["k"]) for metrics in (record["base"], record["steps"][last]))
     image = io.BytesIO()
     line = leash_curve(record["steps"][last], record["k"])
-    pass_at_k_figure(base, policy, int(last), line).savefig(image, format="png", dpi=150)
+    pass_at_k_figure(base, {int(last): policy}, line, size=PAGE).savefig(image, format="png", dpi=150)
     return image.getvalue()
 
 

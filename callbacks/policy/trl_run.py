@@ -61,12 +61,24 @@ def set_device(training: TrainingArguments, device: torch.device) -> None:
     training.__dict__["_setup_devices"] = device
 
 
-def log_to_wandb(callback: WandbCallback, values: Mapping[str, float]) -> None:
+def log_to_wandb(callback: WandbCallback, values: Mapping[str, Any]) -> None:
     """Relies on the callback's `_wandb`, the module, None if it is not installed."""
     if callback._wandb is not None and callback._wandb.run is not None:
         callback._wandb.log(dict(values))
 
 
-def log_to_trackio(callback: TrackioCallback, values: Mapping[str, float]) -> None:
+def log_to_trackio(callback: TrackioCallback, values: Mapping[str, Any]) -> None:
     """Relies on the callback's `_trackio`, the module."""
     callback._trackio.log(dict(values))
+
+
+def alert_by_trackio(callback: TrackioCallback, title: str, text: str) -> None:
+    """Relies on the callback's `_trackio`, the module."""
+    callback._trackio.alert(title, text, level=callback._trackio.AlertLevel.WARN)
+
+
+def tracker_module(callback: WandbCallback | TrackioCallback) -> Any:
+    """`wandb` with an open run, or `trackio`; None if there is none. Relies on `_wandb` and `_trackio`."""
+    if isinstance(callback, WandbCallback):
+        return callback._wandb if callback._wandb is not None and callback._wandb.run is not None else None
+    return callback._trackio

@@ -39,6 +39,7 @@ from offleash.callbacks.policy.trl_rollouts import (
     waits_at_every_turn,
 )
 from offleash.callbacks.policy.trl_run import (
+    alert_by_trackio,
     checkpoint_folder,
     entropy_controller,
     latest_rollouts,
@@ -47,6 +48,7 @@ from offleash.callbacks.policy.trl_run import (
     micro_batch,
     save_model,
     set_device,
+    tracker_module,
     train_metrics,
     train_sampler,
     unsaved_weights,
@@ -71,6 +73,7 @@ __all__ = [
     "TrainerInternals",
     "VllmInternals",
     "add_request_options",
+    "alert_by_trackio",
     "before_generate",
     "checkpoint_folder",
     "engine_dtype",
@@ -106,6 +109,7 @@ __all__ = [
     "token_logits",
     "token_logps",
     "tokenize_prompts",
+    "tracker_module",
     "train_metrics",
     "train_sampler",
     "unsaved_weights",

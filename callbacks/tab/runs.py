@@ -113,7 +113,7 @@ class MonitoredRun:
         stamp = (k, ids, _stamp(pool.path))
         if self._noise[0] != stamp:
             hits = pool.only(ids, k).hits()
-            bands = noise_bands(hits.unit_hits, hits.n_p[hits.unit_problem], k)
+            bands = noise_bands(hits.unit_hits, hits.n_p[hits.unit_problem], k, problem_u=hits.unit_problem)
             edges = {"lost": bands["shrunk"], "gained": bands["expanded"], "nscr": bands["nscr"]}
             self._noise = stamp, {name: [band.low, band.high] for name, band in edges.items()}
         return self._noise[1]

@@ -7,19 +7,23 @@ taken over as they are. The first event of a file tells a TensorBoard that knows
 leaves a complete file, the former or the new one; if both are left, the next call empties the former.
 """
 
+import math
 import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 
 from offleash.callbacks import tags
+from offleash.callbacks.charts import custom_layout, lay_out
 from offleash.callbacks.event_files import event_frames
-from offleash.callbacks.report import Metrics, base_scalars, draw_step, step_scalars
-from offleash.callbacks.trackers import custom_layout, to_tensorboard
+from offleash.callbacks.report import Metrics, base_scalars, run_figures, step_scalars
+from offleash.callbacks.trackers import lost_and_gained_table, to_tensorboard
+from offleash.eval.comparison.changes import changes
 from offleash.eval.files import write_atomic
 from offleash.eval.pool.counts import Hits
 from offleash.eval.stats.passk import powers_of_two
@@ -49,9 +53,8 @@ class Page:
         shown = self._shown(files[-1]) if files else {}
         frames: Frames = {step: shown[step] for step in steps if step in shown}
         new = {step: (steps[step], hits_of(step)) for step in steps if step not in shown}
-        first, last = min(steps, default=0), max(steps, default=0)
-        head, constants = self._made(lambda writer: self._write_frame(writer, base, steps, {first, last}))
-        _, drawn = self._made(lambda writer: self._write_steps(writer, task, base, base_hits, new))
+        head, constants = self._made(lambda writer: self._write_frame(writer, task, base, steps))
+        _, drawn = self._made(lambda writer: self._write_steps(writer, base, base_hits, new))
         number = int(files[-1].name.split(".")[3]) + 1 if files else 1
         body = [
             frame
@@ -68,23 +71,28 @@ class Page:
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("events.out.tfevents.*.watch"))
 
-    def _write_frame(self, writer: object, base: Metrics, steps: Mapping[int, Metrics], ends: set[int]) -> None:
-        """What depends on which steps are the first and the last: the constants of the run and of the base."""
-        writer.add_custom_scalars(custom_layout(self.temperature, powers_of_two(self.k)[-1]))  # type: ignore[attr-defined]
-        for step in sorted(ends & steps.keys()):
-            to_tensorboard(writer, base_scalars(base, self.k, self.temperature), step)
+    def _write_frame(self, writer: Any, task: str, base: Metrics, steps: Mapping[int, Metrics]) -> None:
+        """What depends on which steps there are: the layout, the constants of the run, the figure."""
+        logged = [self._scalars(base, metrics) for metrics in steps.values()]
+        known = {tag for one in logged for tag, value in one.items() if math.isfinite(value)}
+        lay_out(writer, custom_layout(self.temperature, powers_of_two(self.k)[-1], known=known))
         if steps:
-            first = min(steps)
+            first, last = min(steps), max(steps)
             to_tensorboard(writer, {m.tag: steps[first][m.tag] for m in tags.ONCE}, first)
+            for tag, figure in run_figures(base, steps, self.k, task).items():
+                writer.add_figure(tag, figure, last)
 
     def _write_steps(
-        self, writer: object, task: str, base: Metrics, base_hits: Hits, new: Mapping[int, tuple[Metrics, Hits]]
+        self, writer: Any, base: Metrics, base_hits: Hits, new: Mapping[int, tuple[Metrics, Hits]]
     ) -> None:
         for step, (metrics, hits) in sorted(new.items()):
-            to_tensorboard(writer, step_scalars(metrics, is_first=False), step)
-            draw_step(writer, step, self.k, (base, base_hits), (metrics, hits), task)
+            to_tensorboard(writer, self._scalars(base, metrics), step)
+            writer.add_text(tags.LOST_AND_GAINED.tag, lost_and_gained_table(*changes(base_hits, hits)), step)
 
-    def _made(self, write: Callable[[object], None]) -> tuple[list[bytes], Frames]:
+    def _scalars(self, base: Metrics, metrics: Metrics) -> dict[str, float]:
+        return step_scalars(metrics, is_first=False) | base_scalars(base, self.k, self.temperature)
+
+    def _made(self, write: Callable[[Any], None]) -> tuple[list[bytes], Frames]:
         """The events that `write` gives a SummaryWriter: those of every start, and the others by step."""
         from torch.utils.tensorboard import SummaryWriter
 
@@ -102,7 +110,7 @@ class Page:
 
         Nothing of a damaged file: all of it is made anew.
         """
-        again = {metric.tag for metric in tags.ONCE} | base_scalars(defaultdict(float), self.k, self.temperature).keys()
+        again = {metric.tag for metric in (*tags.ONCE, tags.PASS_AT_K_FIGURE, tags.MOVES_FIGURE)}
         data = file.read_bytes()
         if any(event is None for event, _ in event_frames(data)):
             return {}

@@ -27,13 +27,12 @@ from offleash.eval.comparison.result import (
 )
 from offleash.eval.pool.counts import Hits
 from offleash.eval.pool.spellings import respelled
-from offleash.eval.stats.beta_binomial import fit_beta_binomial
+from offleash.eval.stats.beta_binomial import Rates
 from offleash.eval.stats.curves import CORNER_WEIGHT, CORNERS, DIFFERENCE_CORNER_WEIGHT, compare_curves
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 from offleash.eval.stats.noise import Excess, NoiseTest, noise_test
 from offleash.eval.stats.passk import budgets
 from offleash.eval.stats.posterior import posterior_dynamics
-from offleash.eval.stats.predictive import fewer_than_each
 from offleash.eval.stats.stopping import stopped_noise_test
 from offleash.eval.stats.subsets import expected_cells
 from offleash.eval.stats.support import (
@@ -188,12 +187,12 @@ def _noise_above(hits: _Hits, thresholds: Sequence[float]) -> list[dict[str, flo
     """The metrics that a second sample of the base, of the policy's size, is expected to show at each threshold."""
     if hits.n_base.max() < 2:
         return [expected_metrics(math.nan, math.nan, math.nan)] * len(thresholds)
-    fit = fit_beta_binomial(hits.base, hits.n_base)
+    rates = Rates.fitted(hits.base, hits.n_base)
     out_tu = np.empty((len(thresholds), len(hits.base)))
     for n in np.unique(hits.n_policy).tolist():
         at = hits.n_policy == n
         least = [math.floor(eps * n) + 1 for eps in thresholds]
-        out_tu[:, at] = fewer_than_each(fit, hits.base[at], hits.n_base[at], n, least)
+        out_tu[:, at] = rates.fewer_than_each(n, least)[:, at]
     found = []
     for eps, out_u in zip(thresholds, out_tu, strict=True):
         in_base = hits.base > eps * hits.n_base

@@ -91,6 +91,18 @@ def compare_curves(
     )
 
 
+def mean_interval(
+    value_p: ArrayLike, *, rng: np.random.Generator, confidence: float = 0.95, resamples: int = 2000
+) -> Estimate:
+    """Of a mean over problems of values in [0, 1], as pass@1: the interval that `compare_curves` gives a side."""
+    rows = np.asarray(value_p, dtype=np.float64)
+    if not rows.size:
+        return Estimate(np.nan, np.nan, np.nan, 0)
+    shape = np.r_[np.ones(rows.size), [2 * CORNER_WEIGHT] * 2]
+    means_b = weighted_means(np.r_[rows, 0.0, 1.0][:, None], shape, resamples, rng)[:, 0]
+    return interval(float(rows.mean()), means_b, rows.size, confidence)
+
+
 def crossings(base_k: ArrayLike, policy_k: ArrayLike, ks: Sequence[int]) -> list[Crossing]:
     """Every budget at which the lead changes hands, in either direction, interpolated linearly in ln k.
 

@@ -1,7 +1,7 @@
 """The shrinkage and expansion that sampling alone would show if nothing had changed.
 
 Two questions, two answers. *How much* would an unchanged model lose and gain? That is an expectation, made from the
-base's pool alone: see `stats.predictive`. *Is it more* than chance? That is a p-value, and for it both pools are put
+base's pool alone: see `stats.bands`. *Is it more* than chance? That is a p-value, and for it both pools are put
 together. If base and policy are the same model, a problem's n_base + n_policy samples are exchangeable: given how often
 each of its answers came up in both pools together, which samples fell into the base's pool is a uniformly random
 choice. So, given the totals, and whatever the true rates are:
@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from offleash.eval.stats.bands import expected_moves
 from offleash.eval.stats.counts import check_counts, check_draws, check_hits, check_problems, check_threshold
-from offleash.eval.stats.predictive import expected_moves
 from offleash.eval.stats.strength import beyond_chance, deal, p_of_deals, strength
 from offleash.eval.stats.subsets import in_support
 
@@ -43,7 +43,7 @@ class Excess(NamedTuple):
     observed: float
     """Units; a fraction where the table is an expectation over k-subsets."""
     expected: float
-    """Of a second sample of the base, given its first (`stats.predictive`); NaN at n = 1, where nothing can be told."""
+    """Of a second sample of the base, given its first (`stats.bands`); NaN at n = 1, where nothing can be told."""
     p: float
     """Chance of a count at least this large if nothing had changed; conservative because counts are integers."""
     p_strength: float
@@ -95,7 +95,7 @@ def noise_test(
     >>> from offleash.eval import noise_test
     >>> lost = noise_test([1, 1, 30, 22], [0, 2, 25, 0], 64, 64).shrunk
     >>> lost.observed, round(lost.expected, 2), round(lost.p, 2), lost.p_strength < 0.001, int(lost.sure_u.sum())
-    (2, 0.69, 0.06, True, 1)
+    (2, 0.68, 0.06, True, 1)
     """
     check_threshold(threshold)
     base, policy = check_hits(base_hits_u, policy_hits_u)

@@ -43,10 +43,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.stats.bands import expected_moves
 from offleash.eval.stats.counts import check_budgets, check_counts, check_draws, check_threshold
 from offleash.eval.stats.noise import Excess, NoiseTest
 from offleash.eval.stats.passk import all_fail
-from offleash.eval.stats.predictive import expected_moves
 from offleash.eval.stats.strength import holm
 
 Floats = NDArray[np.float64]

@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
+from offleash.callbacks.charts import custom_layout, lay_out
 from offleash.callbacks.event_files import trim_events
-from offleash.callbacks.trackers import custom_layout
 
 
 def write_run(folder: Path, steps: range) -> None:
     with SummaryWriter(folder) as writer:
         writer.add_text("args", "what every start writes")
-        writer.add_custom_scalars(custom_layout(1.0, 8))
+        lay_out(writer, custom_layout(1.0, 8))
         for step in steps:
             writer.add_scalar("loss", step * 0.5, step)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from offleash.callbacks import RolloutCallback, SupportCallback, tags
+from offleash.callbacks.charts import charts
 from offleash.callbacks.tags import METRICS, Metric, pass_at, token_entropy
 from offleash.eval.stats.exact_support import EPSILONS
 from offleash.eval.stats.passk import TAUS
@@ -97,7 +98,12 @@ def test_a_run_writes_the_tags_of_the_table_and_no_others(make_trainer, read_tag
     for metric in tags.ONCE:
         assert steps[metric.tag] == [0]
     assert steps["exact/lost"] == steps["support/unit/nscr"] == steps["pass_at_k/1"] == [0, 1, 2, 3]
-    assert steps["pass_at_k/base/1"] == steps["entropy/base/answer"] == [0, 3]
+    assert (
+        steps["pass_at_k/base/1"] == steps["noise/unit/srr_hits5_low"] == steps["noise/unit/srr_hits5"] == [0, 1, 2, 3]
+    )
+    for chart in (chart for found in charts(1.0, 32, exact=True).values() for chart in found):
+        for series in chart.series:  # TensorBoard draws no band whose ends were logged at other steps than its value
+            assert steps[series.lower] == steps[series.upper] == steps[series.value] == [0, 1, 2, 3], chart.title
 
 
 def _a_run_can_write(*ks: int) -> set[str]:

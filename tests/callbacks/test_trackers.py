@@ -1,4 +1,4 @@
-"""W&B and trackio are not installed here, so stand-ins take what would be logged; TensorBoard is real elsewhere."""
+"""What reaches a tracker. The real W&B and trackio are in test_real_trackers.py; TensorBoard is real everywhere."""
 
 import html
 import math
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from transformers.integrations import TrackioCallback, WandbCallback
 
 from offleash.callbacks.observer import Observer
-from offleash.callbacks.trackers import lost_and_gained_table, pass_at_k_figure
+from offleash.callbacks.trackers import lost_and_gained_table, table_rows
 from offleash.eval.comparison.changes import Change
 
 
@@ -67,12 +67,10 @@ def test_the_table_says_how_many_more_there_are():
     assert lost_and_gained_table([], []) == "nothing lost, nothing gained"
 
 
-def test_the_figure_draws_base_policy_and_reweighted_base():
-    base, policy, line = {1: 0.4, 2: 0.5}, {1: 0.5, 2: 0.52}, {1: 0.5, 2: 0.6}
-    (axes,) = pass_at_k_figure(base, policy, 7, line).axes
-    assert [list(line.get_ydata()) for line in axes.lines] == [[0.4, 0.5], [0.5, 0.52], [0.5, 0.6]]
-    words = [" ".join(text.get_text().split()) for text in axes.get_legend().get_texts()]
-    assert words == ["base", "policy, step 7", "KL-optimal reweighting of the base at this pass@1"]
-    (axes,) = pass_at_k_figure(base, policy, 7, {}, "my-bench").axes
-    assert axes.get_title(loc="left") == "my-bench"
-    assert len(axes.lines) == 2
+def test_rows_of_a_table_are_bounded_and_on_one_line():
+    lost = [Change(f"p{i}", "a\nb" * 100, 9, 64, 0, 64) for i in range(300)]
+    rows = table_rows(lost, [Change("q", "1+1", 0, 64, 3, 64)])
+    assert len(rows) == 201
+    assert rows[-1] == ["gained", "q", "1+1", 0, 64, 3, 64]
+    assert "\n" not in rows[0][2]
+    assert len(rows[0][2]) <= 80

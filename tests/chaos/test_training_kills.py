@@ -62,7 +62,7 @@ LIVES = textwrap.dedent(
 
     def hurt(run):
         sound = [path for path in checkpoints(run) if damage(path) is None]
-        targets = [*run.glob("tensorboard/events*"), *run.glob("support.json")] if sound else []
+        targets = [*run.glob("events*"), *run.glob("support.json")] if sound else []
         if len(sound) > 1 and is_sealed(sound[-1]):  # one must remain
             targets += [path for path in sound[-1].iterdir() if path.name != "checksums.json"]
         for path in chance.sample(targets, min(2, len(targets))):

@@ -248,7 +248,7 @@ def garble_stop(run: Path) -> None:
 
 
 def garble_events(run: Path) -> None:
-    (path,) = (run / "tensorboard").glob("events*")
+    (path,) = run.glob("events*")
     data = bytearray(path.read_bytes())
     data[300:330] = bytes(30)
     path.write_bytes(data)
@@ -268,7 +268,7 @@ def test_a_garbled_or_foreign_file_does_not_block_a_resume(run, finished, harm: 
     assert weights(run) == weights(finished)
     assert not (run / "final.part").exists()
     shutil.rmtree(run / "tensorboard" / "mine", ignore_errors=True)  # which TensorBoard itself cannot read
-    steps = [step for step, _ in read_scalars(run / "tensorboard")["train/reward"]]
+    steps = [step for step, _ in read_scalars(run)["train/reward"]]
     assert steps[-2:] == [3, 4] if harm is garble_events else steps == [1, 2, 3, 4]
     record = json.loads((run / "support.json").read_text())
     assert "4" in record["steps"]

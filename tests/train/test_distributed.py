@@ -139,7 +139,7 @@ def test_a_monitor_that_fails_on_one_rank_fails_on_every_rank_and_training_goes_
     assert "step 1 was not measured: MonitorError: process 1: OutOfMemoryError: CUDA out of memory" in done.stdout
     assert "step 2 was not measured: ValueError: no number" in done.stdout
     assert trajectory(logged(tmp_path / "run", 3)) == trajectory(logged(folder / "unwatched", 3))
-    failed = read_scalars(tmp_path / "run" / "tensorboard")["monitor/failed"]
+    failed = read_scalars(tmp_path / "run")["monitor/failed"]
     assert failed == [(0, 0), (1, 1), (2, 2), (3, 2)]
     record = json.loads((tmp_path / "run" / "support.json").read_text())
     assert set(record["steps"]) == {"0", "3"}

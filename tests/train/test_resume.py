@@ -52,7 +52,7 @@ def test_a_killed_run_continues_on_the_same_trajectory(
     # The Trainer's closing summary is of the last leg only, and it logs the epoch twice at the last step.
     clock = ("seconds", "time", "runtime", "per_second", "train/total_flos", "train/epoch", "train/train_loss")
     ours, theirs = (
-        {tag: points for tag, points in read_scalars(f / "tensorboard").items() if not any(c in tag for c in clock)}
+        {tag: points for tag, points in read_scalars(f).items() if not any(c in tag for c in clock)}
         for f in (folder, undisturbed)
     )
     assert ours == theirs

@@ -104,7 +104,7 @@ def samples(pool: Path) -> list[dict[str, Any]]:
 
 
 def served(folder: Path, read_scalars: Any) -> dict[int, float]:
-    points = read_scalars(folder / "tensorboard")["monitor/served_logp_difference"]
+    points = read_scalars(folder)["monitor/served_logp_difference"]
     assert len(points) == len(dict(points))
     return dict(points)
 

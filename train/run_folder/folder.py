@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 from transformers import TrainingArguments
 
-from offleash.callbacks.event_files import trim_events
+from offleash.callbacks.event_files import EVENT_FILES, trim_events
 from offleash.callbacks.guard import STOPPED
 from offleash.callbacks.summary import HISTORY, read_record
 from offleash.callbacks.watch.sealed import trainer_state
@@ -45,7 +45,8 @@ PART = "final.part"
 FORMER = "final.former"
 """That of a finished run while it is continued: `final` would be taken for the model of the later step."""
 POOLS = "pools"
-TENSORBOARD = "tensorboard"
+_FORMER_EVENTS = "tensorboard"
+"""Where earlier versions put the event files: TensorBoard took that for the name of the run."""
 
 
 class Start(NamedTuple):
@@ -58,6 +59,12 @@ class Start(NamedTuple):
     @property
     def checkpoint(self) -> Path | None:
         return self.choice.checkpoint
+
+
+def events_folder(folder: Path) -> Path:
+    """Where TensorBoard's files of a run are: in its folder, whose name TensorBoard shows."""
+    former = folder / _FORMER_EVENTS
+    return former if any(path.is_file() for path in former.glob(EVENT_FILES)) else folder
 
 
 def find_start(recipe: Recipe, folder: Path) -> Start:
@@ -132,7 +139,7 @@ def begin(recipe: Recipe, folder: Path, choice: Choice, train_problems: str | No
         say(f"offleash: {folder / FINAL} is kept as {FORMER} until the new one is complete")
     if recipe.run.resume:
         step = step_of(checkpoint) if checkpoint else -1
-        dropped = trim_events(folder / TENSORBOARD, step)
+        dropped = trim_events(events_folder(folder), step)
         if checkpoint is not None:
             say(f"offleash: continuing from {checkpoint} ({dropped} later events dropped)")
             _keep_former_recipe(recipe, launch, folder, step)

@@ -1,9 +1,9 @@
 """The leash line from samples: what k draws of the reweighted base would show beside a base pool.
 
 The base's probabilities are not known, its hits are. Rates of its units are drawn from their posteriors
-(`leash.rates`), reweighted exactly (`leash.tilt`) to the policy's pass@1, and k draws of the result hit a unit with a
-known probability. Against the units that the base's k draws hit, that gives the expected P, S, E, O of the line: given
-this base pool, as for the noise of a second sample (`stats.predictive`), which is the line at the base's own pass@1.
+(`stats.beta_binomial`), reweighted exactly (`leash.tilt`) to the policy's pass@1, and k draws of the result hit a unit
+with a known probability. Against the units that the base's k draws hit, that gives the expected P, S, E, O of the line:
+given this base pool, as for the noise of a second sample (`stats.bands`), which is the line at the base's own pass@1.
 
 What the line gains comes from units that the base has hit seldom or never, and a weight w brings up rates down to about
 1/(w n), of which n draws say little. So the line's upper bound does not rest on the fit there. The sum of m q over the
@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from offleash.eval.stats.beta_binomial import Rates
 from offleash.eval.stats.counts import check_counts, check_draws, check_hits, check_problems
 from offleash.eval.stats.exact_support import exact_pass_at_k, hit_by
 from offleash.eval.stats.leash.against import AgainstLine, Weighted, against, resample
-from offleash.eval.stats.leash.rates import Rates
 from offleash.eval.stats.leash.tilt import factors, solve, sums_by
 from offleash.eval.stats.subsets import in_support
 from offleash.eval.stats.support import cells_of, metrics

@@ -53,9 +53,9 @@ def test_every_number_stands_once_in_order_and_constants_stand_where_the_callbac
         wanted = [(s, metrics[s][tag]) for s in (0, 4, 6) if np.isfinite(metrics[s][tag])]
         once = tag in {metric.tag for metric in tags.ONCE}
         assert scalars.get(tag, []) == [(s, pytest.approx(v)) for s, v in (wanted[:1] if once else wanted)], tag
-    assert [step for step, _ in scalars["pass_at_k/base/1"]] == [0, 6]
+    assert [step for step, _ in scalars["pass_at_k/base/1"]] == [0, 4, 6]
     tags_shown = read_tags(page.folder)
-    assert tags_shown["pass_at_k/base_and_policy"] == [0, 4, 6]
+    assert tags_shown["pass_at_k/base_and_policy"] == tags_shown["support/lost_and_gained_by_step"] == [6]  # all steps
     assert tags_shown["support/lost_and_gained/text_summary"] == [0, 4, 6]
     assert len(tags_shown["custom_scalars__config__"]) == 1
     assert all(steps == sorted(steps) for steps in tags_shown.values())
