@@ -59,7 +59,7 @@ def start(runs: dict[str, Path], host: str, port: int) -> str:
     return f"{address}?{page_settings(runs)}#{TAB}"
 
 
-class _NamedRuns(plugin_event_multiplexer.EventMultiplexer):  # type: ignore[misc]
+class _NamedRuns(plugin_event_multiplexer.EventMultiplexer):
     """TensorBoard 2.21 calls a folder's own events `NAME/.` where it was given a name for the folder."""
 
     def AddRun(self, path: str, name: str | None = None) -> Any:

@@ -9,6 +9,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.lock import hold
 from offleash.train.grpo import train
 from offleash.train.recipe.config import parse_recipe
+from offleash.train.run_folder.folder import events_folder
 
 
 def test_a_folder_is_held_once_until_it_is_let_go(tmp_path: Path) -> None:
@@ -27,3 +28,13 @@ def test_a_second_run_in_a_folder_is_refused_before_it_touches_anything(tmp_path
         train(recipe)
     assert sorted(tmp_path.rglob("*")) == before
     os.close(lock)
+
+
+def test_event_files_are_in_the_folder_whose_name_tensorboard_shows_and_former_runs_keep_their_place(
+    tmp_path: Path,
+) -> None:
+    assert events_folder(tmp_path) == tmp_path
+    (tmp_path / "tensorboard" / "mine").mkdir(parents=True)
+    assert events_folder(tmp_path) == tmp_path  # somebody's own folder
+    (tmp_path / "tensorboard" / "events.out.tfevents.1.host").touch()
+    assert events_folder(tmp_path) == tmp_path / "tensorboard"
