@@ -22,11 +22,13 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 from torch.utils.tensorboard import SummaryWriter
 
 from offleash.train.explorers.metrics import VARIANT
-from offleash.train.run_folder.folder import TENSORBOARD
+from offleash.train.run_folder.folder import events_folder
 from offleash.train.variants.results import METRICS, Measured
 
 Setting = float | str | bool
 _SUFFIX = ".hparams"
+_FOLDER = "tensorboard"
+"""Of what all runs share."""
 
 
 def write_hparams(
@@ -39,7 +41,7 @@ def write_hparams(
 
     `settings`: variant -> the overlay's settings when its runs were started. `verdicts`: variant -> what was judged.
     """
-    shutil.rmtree(out / TENSORBOARD, ignore_errors=True)
+    shutil.rmtree(out / _FOLDER, ignore_errors=True)
     of_runs = [
         {
             "variant": run.variant,
@@ -48,7 +50,7 @@ def write_hparams(
         }
         for run in runs
     ]
-    with SummaryWriter(str(out / TENSORBOARD)) as writer:
+    with SummaryWriter(str(out / _FOLDER)) as writer:
         writer._get_file_writer().add_summary(_experiment(of_runs))
     for run, of_run in zip(runs, of_runs, strict=True):
         _write_session(_event_folder(out / run.variant / f"seed-{run.seed}"), run, of_run)
@@ -59,7 +61,7 @@ def _event_folder(run: Path) -> Path:
     for file in run.rglob(f"events.out.tfevents.*{_SUFFIX}"):
         file.unlink()
     own = min(run.rglob("events.out.tfevents.*"), default=None)
-    return run / TENSORBOARD if own is None else own.parent
+    return events_folder(run) if own is None else own.parent
 
 
 def _write_session(folder: Path, run: Measured, settings: Mapping[str, Setting]) -> None:
