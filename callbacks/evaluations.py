@@ -11,6 +11,7 @@ Step 0 has a row and is never the best one: no checkpoint has its weights. Undef
 Nothing goes through `Trainer.log`, which would flush TRL's running averages and write to the trackers once more.
 """
 
+import difflib
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -34,9 +35,23 @@ def measured_tags(k: int, temperature: float, exact: bool) -> set[str]:
 
 
 def chosen_metric(args: TrainingArguments, known: Collection[str]) -> str | None:
-    """The tag by which the Trainer picks its best checkpoint, None if it is not one of `known`."""
+    """The tag by which the Trainer picks its best checkpoint; None if that is a metric of its own, such as the reward.
+
+    Raises ConfigError for a tag that looks like one of `known` and is none: no step would ever be the best.
+    """
     named = (args.metric_for_best_model or "").removeprefix(PREFIX)
-    return named if named in known else None
+    if "/" not in named or named.partition("/")[0] not in {tag.partition("/")[0] for tag in known}:
+        return None
+    check_is_measured(named, known)
+    return named
+
+
+def check_is_measured(named: str, known: Collection[str]) -> None:
+    """Raise ConfigError, suggesting a close one, if `metric_for_best_model` is not one of `known`."""
+    if named.removeprefix(PREFIX) not in known:
+        close = difflib.get_close_matches(named, sorted(known), n=1)
+        hint = f"did you mean {close[0]}?" if close else "`offleash metrics` lists them, e.g. support/unit/nscr"
+        raise ConfigError(f"metric_for_best_model: the monitor measures no {named!r}; {hint}")
 
 
 def as_evaluation(metrics: Mapping[str, float]) -> dict[str, float]:

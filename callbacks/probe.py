@@ -5,12 +5,13 @@ from typing import Any, Literal
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import rollout_features
+from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.problem import RewardedTask, Task
 from offleash.eval.tasks.dataset_task import Answer, DatasetTask
 from offleash.eval.tasks.identity import add_code_version
 from offleash.eval.verify.dry_call import check_parts, check_task
-from offleash.eval.verify.reward_call import Reward, check_reward_function
+from offleash.eval.verify.reward_call import Reward, check_reward_function, reward_name
 
 
 def probe_task(
@@ -46,6 +47,9 @@ def _from_rows(
     if correct is None:
         correct = trainer.reward_funcs[0]
         check_reward_function(correct, "the trainer's first reward")
+        if (count := len(trainer.reward_funcs)) > 1 and trainer.accelerator.is_main_process:
+            first = reward_name(correct)
+            say(f"offleash: correct is what {first} calls so, the first of {count} rewards; correct=... names another")
     if answer is None and {"environment_factory", "rollout_func"} & {*rollout_features(trainer)}:
         answer = False  # what solves an environment is not in the text of the last turn
     loop = getattr(trainer, "async_loop", None)  # where the trainer runs async rewards, and their clients live

@@ -86,7 +86,7 @@ def run_summary(record: Mapping[str, Any], folder: Path) -> str:
         "noise: what a second sample of the base would show, if nothing had changed. p: of how firmly those were held.",
         f"Support counts {what} hit in k = {k} samples ({samples:.0f} samples per step);",
         f"one that was missed may still have probability {detection_limit(k):.2g} (95 % confidence).",
-        f"Every number:  offleash compare {folder}",
+        f"Every number:  offleash compare {folder} --full",
         f"Details:  offleash view {folder}",
         "",
     ]
@@ -151,6 +151,8 @@ def noise_rates(metrics: Mapping[str, float]) -> dict[str, float]:
     """SRR, NDR, SDS and NSCR of the counts that a second sample of the base is expected to give."""
     names = ("preserved", "shrunk", "expected_shrunk", "expected_expanded")
     kept, lost, noise_lost, noise_gained = (metrics.get(getattr(tags.UNIT, name).tag, math.nan) for name in names)
+    if kept + lost == 0:  # of a base that solved nothing: ratios of the little that it might gain say nothing
+        return {}
     rates = rates_of([kept + lost - noise_lost, noise_lost, noise_gained, 0.0])
     return {getattr(tags.UNIT, name).tag: float(value) for name, value in rates.items()}
 

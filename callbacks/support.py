@@ -16,7 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from offleash.callbacks import tags
 from offleash.callbacks.charts import custom_layout, lay_out
 from offleash.callbacks.contamination import check_dataset_contamination, check_row_contamination
-from offleash.callbacks.counted import Counted, count_pool, pool_metrics, step_metrics
+from offleash.callbacks.counted import Counted, count_base, count_pool, pool_metrics, step_metrics
 from offleash.callbacks.evaluations import Evaluations, measured_tags
 from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
@@ -238,6 +238,7 @@ class SupportCallback(TrainerCallback):
 
     def _measure(self, step: int, last: bool) -> dict[str, float]:
         start = time.perf_counter()
+        self.policy_pool.sampler.base.check_unchanged(step)
         if not self.base_metrics:
             self._prepare_base(step)
         seed = derive_seed(self.seed, self.trainer.args.seed, step)
@@ -294,7 +295,7 @@ class SupportCallback(TrainerCallback):
 
     def _count_base(self, pool: Pool) -> Counted:
         """Counted once; a resumed run must find what it was measured against before."""
-        counted = count_pool(pool)
+        counted = count_base(pool)
         check_same_samples(self._recorded(), self.folder, pool.path, counted)
         return counted
 

@@ -34,9 +34,11 @@ from offleash.callbacks.policy.trl_seam import (
     before_generate,
     engine_dtype,
     engine_logps,
+    has_adapter_off,
     is_server,
     takes_images,
     text_tokenizer,
+    token_logits,
     tokenize_prompts,
     wrap_requests,
 )
@@ -130,7 +132,7 @@ class WeightSyncCheck(TrainerCallback):
             say("offleash: vLLM's weights are checked on text only: the vision tower is not compared")
         self.differences: list[float] = []
         self._moved_at: Scores | None = None
-        self._checked: tuple[int, int] | None = None
+        self._checked: tuple[int, int, bool] | None = None
         before_generate(trainer, self._check_once)
         if is_server(trainer) and trainer.accelerator.is_main_process:
             watch_server(trainer)
@@ -149,8 +151,8 @@ class WeightSyncCheck(TrainerCallback):
             del self.differences[:-1]  # a check made for the monitor also covers the rollouts that follow
 
     def _check_once(self, copied: bool) -> None:
-        """Per step and model; and whenever an engine in sleep mode got its weights again."""
-        held = (self.trainer.state.global_step, id(self.trainer.model))
+        """Per step and model, with its adapter or without; and whenever an engine in sleep mode got its weights."""
+        held = (self.trainer.state.global_step, id(self.trainer.model), has_adapter_off(self.trainer.model))
         if copied or held != self._checked:
             self.check()
             self._checked = held
@@ -174,17 +176,10 @@ class WeightSyncCheck(TrainerCallback):
                 )
 
     def _trainer_logps(self) -> npt.NDArray[np.float64]:
-        model = self.trainer.model
-        was_training = model.training
         rows = [torch.tensor(ids, device=self.trainer.accelerator.device) for ids in self.ids]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-        model.eval()
-        try:
-            with torch.no_grad():
-                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
-        finally:
-            model.train(was_training)
+        logits = token_logits(self.trainer, self.trainer.model, ids, mask)[:, :-1]
         logps = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[:, :, 0]
         return logps[mask[:, 1:].bool()].double().cpu().numpy()
 

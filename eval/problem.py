@@ -150,6 +150,14 @@ def chat_text(
     return between.join(texts)
 
 
+def cut_text(text: str, limit: int) -> str:
+    """A long text without its middle: the start and the end matter most."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
 def prompt_key(prompt: str | Messages) -> str:
     """A prompt as a dictionary key, whether it is plain text or chat messages."""
     return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=str)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from offleash.eval.errors import ConfigError, first_line
+from offleash.eval.errors import ConfigError, OffleashError, first_line
 
 WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "text", NoneType: "null"}
 
@@ -133,10 +133,14 @@ def _module(kind: str, name: str, module_name: str) -> ModuleType:
     except Exception as error:  # the code of a user's module can raise anything
         if is_ours:
             raise
-        said = f"{type(error).__name__}: {first_line(error)}"
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = "" if isinstance(error, SyntaxError) else f" ({Path(last.filename).name}, line {last.lineno})"
-        raise ConfigError(f"{kind} {name!r} cannot be imported: {said}{place}") from error
+        raise ConfigError(f"{kind} {name!r} cannot be imported: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """What a user's code raised, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = "" if isinstance(error, SyntaxError) else f" ({Path(last.filename).name}, line {last.lineno})"
+    return f"{type(error).__name__}: {first_line(error)}{place}"
 
 
 def check_known_keys(given: Iterable[str], known: Collection[str], where: str) -> None:
@@ -159,9 +163,16 @@ def _check_class(kind: str, name: str, factory: Any, members: Sequence[str]) -> 
 
 
 def build(kind: str, name: str, factory: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call `factory` after checking that it accepts the arguments."""
+    """Call `factory` after checking that it accepts the arguments; what one of your own raises is a ConfigError."""
     check_arguments(kind, name, factory, *args, **kwargs)
-    return factory(*args, **kwargs)
+    try:
+        return factory(*args, **kwargs)
+    except OffleashError:
+        raise
+    except Exception as error:  # a user's constructor can raise anything
+        if factory.__module__.split(".")[0] == "offleash":
+            raise
+        raise ConfigError(f"{kind} {name!r} cannot be made: {_said(error)}") from error
 
 
 def check_arguments(kind: str, name: str, factory: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:

@@ -70,6 +70,39 @@ def lab_model() -> tuple[Any, Any]:
     return model, AutoTokenizer.from_pretrained(LAB_BASE)
 
 
+@pytest.fixture(scope="session")
+def vllm_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model with heads of 32 instead of 24, which vLLM's kernels for CPUs do not know.
+
+    It is the same function: what is added to the heads is 0, the larger scale is made up for in the queries, and with
+    another base of the rotary embedding the frequencies in use stay what they were.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    old, new, model = 24, 32, AutoModelForCausalLM.from_pretrained(LAB_BASE, dtype="float32")
+    config = AutoConfig.from_pretrained(LAB_BASE)
+    config.head_dim, heads = new, config.num_attention_heads
+    config.rope_parameters["rope_theta"] **= new / old
+    wide = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    wide.generation_config = model.generation_config
+    state = model.state_dict()
+    for name, weight in state.items():
+        if "_proj" in name and "self_attn" in name:
+            rows = weight.T if "o_proj" in name else weight
+            halves = rows.unflatten(0, (heads, 2, old // 2)) * ((new / old) ** 0.5 if "q_proj" in name else 1.0)
+            rows = torch.nn.functional.pad(halves, (0, 0, 0, (new - old) // 2)).flatten(0, 2)
+            state[name] = rows.T.contiguous() if "o_proj" in name else rows
+    wide.load_state_dict(state)
+    ids = torch.arange(35)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(wide.eval()(ids).logits, model.eval()(ids).logits, atol=1e-4, rtol=1e-4)
+    folder = tmp_path_factory.mktemp("vllm") / "base"
+    wide.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(LAB_BASE).save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def make_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A trl.GRPOTrainer on countdown: 8 problems x 4 rollouts, a few steps, TensorBoard in its own folder.
@@ -83,7 +116,7 @@ def make_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     from offleash.train.rewards import VerifierReward
     from offleash.train.trainer import ExploringTrainer
 
-    def make(name: str = "run", explorers: list[Any] | None = None, **overrides: Any) -> Any:
+    def make(name: str = "run", explorers: list[Any] | None = None, model: Path = LAB_BASE, **overrides: Any) -> Any:
         folder = tmp_path / name
         monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(folder / "tensorboard"))
         settings: dict[str, Any] = {
@@ -109,7 +142,7 @@ def make_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         plain = partial(GRPOTrainer, reward_funcs=[reward])
         explored = partial(ExploringTrainer, reward=reward, explorers=explorers or ())
         trainer = (plain if explorers is None else explored)(
-            model=str(LAB_BASE),
+            model=str(model),
             args=GRPOConfig(**{**settings, **overrides}),
             train_dataset=Dataset.from_list([{"prompt": p.prompt, "problem_id": p.id} for p in task.problems]),
         )

@@ -23,12 +23,13 @@ from offleash.callbacks.policy.trl_seam import (
     entropy_controller,
     model_id,
     nanstd,
+    scoring,
+    take_over_sync,
     takes_images,
     text_tokenizer,
     token_logps,
     train_metrics,
     unsaved_weights,
-    without_gradient_checkpointing,
 )
 from offleash.callbacks.watch.sealed import seal
 from offleash.eval.console import say
@@ -77,6 +78,7 @@ class Exploring(GRPOTrainer):
     _tokens: Tokens | None = None
 
     def begin_exploring(self, verifier: RolloutVerifier, explorers: Sequence[Explorer]) -> None:
+        take_over_sync(self)
         check_chain(explorers)
         check_rewards_used(explorers, self.reward_func_names, self.reward_weights.tolist(), self.args)
         self.verifier, self.explorers = verifier, list(explorers)
@@ -114,7 +116,7 @@ class Exploring(GRPOTrainer):
         self._local_ids, self._off_policy = self.problem_ids(inputs), [False] * len(inputs)
         output: dict[str, Any] = super()._generate_and_score_completions(self._shown(inputs))
         if self._any_needs("base_logps") and not frozen_base(self).is_reference():
-            with torch.no_grad(), without_gradient_checkpointing(self), frozen_base(self).scored() as base:
+            with scoring(self), frozen_base(self).scored() as base:
                 output[BASE_LOGPS] = self._logps(base, output)
         rollouts = self._rollouts(output)
         if self._any_overrides("traces"):
@@ -222,7 +224,7 @@ class Exploring(GRPOTrainer):
         known: torch.Tensor | None = output.get("old_per_token_logps", output.get("sampling_per_token_logps"))
         if known is not None:
             return known
-        with torch.no_grad(), without_gradient_checkpointing(self):
+        with scoring(self):
             return self._logps(self.model, output)
 
     def _base_logps(self, batch: dict[str, Any]) -> torch.Tensor | None:

@@ -2,18 +2,34 @@
 
 It is the KL reference as long as that does not change. With PEFT it is the policy without its adapter; with `beta = 0`
 or a reference that moves it is a separate copy, loaded from where the policy came from.
+
+Whatever it is, nothing may write to it: at every measurement a hash of its weights is compared with that of the first.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import torch
 from accelerate.utils import is_peft_model
 
+from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_seam import entropy_head, generating_with, load_reference, model_id
+from offleash.callbacks.policy.trl_seam import (
+    entropy_head,
+    generating_with,
+    load_reference,
+    model_id,
+    take_over_sync,
+    token_logits,
+)
+from offleash.callbacks.policy.weight_hash import hash_weights, moved_weights
 from offleash.eval.console import say
-from offleash.eval.errors import MonitorError
+from offleash.eval.errors import ConfigError, EngineError
+
+SAME = 0.05
+"""Nats by which two forward passes of one model may differ on average, in bfloat16 too."""
 
 
 def frozen_base(trainer: PolicyTrainer) -> "FrozenBase":
@@ -30,6 +46,9 @@ class FrozenBase:
     def __init__(self, trainer: PolicyTrainer) -> None:
         self.trainer = trainer
         self._copy: Any = None
+        self._hashes: dict[int, dict[str, int]] = {}
+        """Of each model that serves as the base, by its identity: of its weights when they were first seen."""
+        take_over_sync(trainer)
 
     def is_reference(self) -> bool:
         """Whether TRL's KL reference is the base, so that the reference's log-probabilities are the base's."""
@@ -40,7 +59,7 @@ class FrozenBase:
         """The base as a model for `trl_seam.token_logps`, with entropies."""
         trainer = self.trainer
         if self._is_adapter():
-            with trainer.accelerator.unwrap_model(trainer.model).disable_adapter():
+            with self._policy().disable_adapter():
                 yield trainer.model
             return
         module = self._module()
@@ -56,16 +75,59 @@ class FrozenBase:
             with generating_with(trainer, self._module()):
                 yield
             return
-        if trainer.use_vllm:
-            raise MonitorError(
-                "the base pool is missing and cannot be drawn in the middle of a PEFT run with vLLM: "
-                "start the run from step 0, or put the base pool of an earlier run into base_pools"
+        with self._policy().disable_adapter():
+            if not trainer.use_vllm:
+                yield
+                return
+            with generating_with(trainer, trainer.model):  # copied to the engine without the adapter
+                yield
+
+    def check_is_policy(self) -> None:
+        """Raise ConfigError if a policy with an adapter does not start as the base. Call it at step 0, on every rank.
+
+        An adapter that was trained before, or one that takes a part of the weights over from the base, as PiSSA does.
+        """
+        if not self._is_adapter():
+            return
+        if any(getattr(config, "bias", "none") != "none" for config in self._policy().peft_config.values()):
+            raise ConfigError(
+                "this adapter trains biases of the base itself, which would no longer be the base: set bias to none"
             )
-        with trainer.accelerator.unwrap_model(trainer.model).disable_adapter():
-            yield
+        logits = partial(token_logits, self.trainer, self.trainer.model)
+        ids = torch.arange(min(32, self.trainer.model.config.get_text_config().vocab_size))[None]
+        own = logits(ids).log_softmax(-1)
+        with self._policy().disable_adapter():
+            difference = float((logits(ids).log_softmax(-1) - own).abs().mean())
+        if not difference <= SAME:
+            raise ConfigError(
+                f"the policy does not start as the base: its adapter changes log-probabilities by {difference:.3g} on "
+                "average. Merge a trained adapter into the model first (merge_and_unload) and start from the merged "
+                "folder; leave init_lora_weights at its default"
+            )
+
+    def check_unchanged(self, step: int) -> None:
+        """Raise EngineError, on every rank, if the base's weights are not those of the first call. Collective."""
+        found = self._weights()
+        if found is None:
+            return
+        holder, weights = found
+        now = hash_weights(weights)
+        before = self._hashes.setdefault(holder, now)
+        Ranks(self.trainer.accelerator).on_all(lambda: _check_same(before, now, step), waits=False)
+
+    def _weights(self) -> tuple[int, list[tuple[str, Any]]] | None:
+        """The base's weights in memory, and whose they are; None if no model serves as the base so far."""
+        if self._is_adapter():
+            policy = self._policy()
+            return id(policy), [(name, each) for name, each in policy.named_parameters() if not each.requires_grad]
+        held = self._copy if self.trainer.ref_model is None or self._reference_moves() else self.trainer.ref_model
+        return None if held is None else (id(held), list(held.named_parameters()))
+
+    def _policy(self) -> Any:
+        return self.trainer.accelerator.unwrap_model(self.trainer.model)
 
     def _is_adapter(self) -> bool:
-        return bool(is_peft_model(self.trainer.accelerator.unwrap_model(self.trainer.model)))
+        return bool(is_peft_model(self._policy()))
 
     def _module(self) -> Any:
         if self.trainer.ref_model is not None and not self._reference_moves():
@@ -87,3 +149,12 @@ class FrozenBase:
                 "kl_to_base=False avoids it."
             )
         return load_reference(self.trainer, source)
+
+
+def _check_same(before: dict[str, int], now: dict[str, int], step: int) -> None:
+    if moved := moved_weights(before, now):
+        raise EngineError(
+            f"the frozen base has changed by step {step}: {moved[0]} and {len(moved) - 1} more of its {len(before)} "
+            "weights are not what they were, so every number measured against it would be of another model. Something "
+            "writes to frozen weights: look for a callback or a weight sync that merges adapters in place"
+        )

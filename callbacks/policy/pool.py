@@ -97,6 +97,8 @@ class PolicyPool:
 
         While another run samples it, this one waits.
         """
+        if step == 0:
+            self.sampler.base.check_is_policy()
         pool = self.ranks.on_main(lambda: self._open(folder / self.base_name(spec, folder), spec))
         if self._missing(pool):
             with self._alone(pool):
@@ -183,7 +185,8 @@ class PolicyPool:
             what = (
                 f"of {other.path.name} reused"
                 if version == former
-                else f"of {other.path.name} judged again, because the verifier changed ({former} -> {version}): "
+                else f"of {other.path.name} judged again, because the verifier or the rows that it reads changed "
+                f"({former} -> {version}): "
                 f"{changes.to_wrong:,} correct -> wrong, {changes.to_correct:,} wrong -> correct"
             )
             say(f"offleash: base pool {pool.path}: {changes.samples:,} samples {what}")

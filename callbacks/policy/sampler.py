@@ -30,11 +30,12 @@ from offleash.callbacks.policy.trl_seam import (
     TokenizedPrompts,
     generate,
     sampling_as,
+    sampling_group,
+    scoring,
     text_tokenizer,
     to_device,
     token_logps,
     tokenize_prompts,
-    without_gradient_checkpointing,
 )
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.pool.ledger import Block, runs
@@ -152,7 +153,7 @@ class TrainerSampler:
             # Isolated round by round: between rounds the caller runs with its own random state.
             with isolated_rng(), sampling_as(trainer, self.sampling):
                 content = [(self.problem_ids[block.problem], block.start, block.size) for block in round_.blocks]
-                set_seed(round_seed(seed, content) + trainer.accelerator.process_index)
+                set_seed(round_seed(seed, content) + sampling_group(trainer))
                 trainer.model.eval()
                 try:
                     drawn = partial(self._generate, round_, from_base)
@@ -191,15 +192,10 @@ class TrainerSampler:
         pairs = [(self.prompt_ids[problem], ids) for problem, ids in mine]
         inputs = scoring_inputs(pairs, self.pad_token_id, accelerator.device)
         size, mask = trainer.args.per_device_train_batch_size, inputs["mask"].double()
-        was_training = trainer.model.training
-        trainer.model.eval()
-        try:
-            with torch.no_grad(), without_gradient_checkpointing(trainer):
-                own, _ = self._logps(trainer.model, inputs, problems, size)
-                with self.base.scored() as base:
-                    others, _ = self._logps(base, inputs, problems, size)
-        finally:
-            trainer.model.train(was_training)
+        with scoring(trainer):
+            own, _ = self._logps(trainer.model, inputs, problems, size)
+            with self.base.scored() as base:
+                others, _ = self._logps(base, inputs, problems, size)
         pairs_s = torch.stack([(logps.double() * mask).sum(1) for logps in (own, others)], dim=1).tolist()
         policy_s, base_s = np.array(gather_object(pairs_s)[: len(rows)]).T
         return policy_s, base_s
@@ -268,7 +264,7 @@ class TrainerSampler:
         problems = [one.draw.problem for one in local]
         mask = inputs["mask"].float()
         batch_size = trainer.args.per_device_train_batch_size
-        with torch.no_grad(), without_gradient_checkpointing(trainer):
+        with scoring(trainer):
             base_logps: Any = None
             if from_base or self.kl_to_base:
                 with self.base.scored() as base:

@@ -2,13 +2,9 @@
 
 One HTML file holds the metrics, the grids and as many cells as fit; a folder holds all cells, each in a script of its
 own that the page loads when it is opened. Scripts are allowed by their hash (one file) or from the folder alone;
-nothing is fetched from anywhere. Data are JSON, in which `<` is escaped: model text cannot end the element that it
-stands in.
+nothing is fetched from anywhere (`eval.browse.embed`).
 """
 
-import base64
-import gzip
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +12,9 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from offleash.callbacks.tab.plugin import STATIC, dumped
+from offleash.callbacks.tab.plugin import STATIC
 from offleash.callbacks.tab.runs import MonitoredRun, RunNotFound, monitored
+from offleash.eval.browse.embed import dumped, embedded, inert, key
 from offleash.eval.browse.grid import LEVELS
 from offleash.eval.files import atomic_path, write_atomic
 
@@ -33,8 +30,8 @@ _PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<script type="application/json" id="data">{data}</script>
-<script{kind}>{script}</script>
+{data}
+<script type="module">{script}</script>
 </body>
 </html>
 """
@@ -45,20 +42,23 @@ def write_html(runs: dict[str, Path], where: str) -> str:
     target = Path(where)
     whole = target.is_dir() or where.endswith("/")
     every = [monitored(name, folder) for name, folder in runs.items()]
-    data: dict[str, Any] = {_key("runs"): [run.described() for run in every]}
+    data: dict[str, Any] = {key("runs"): [run.described() for run in every]}
     for run in every:
+        data[key("noise", run=run.name)] = _or_error(run.noise)
         for level in LEVELS:
-            data[_key("grid", run=run.name, level=level)] = _grid(run, level)
+            data[key("grid", run=run.name, level=level)] = _or_error(
+                lambda r=run, n=level: json.loads(r.grid(n, float("inf")))
+            )
     if whole:
         return _write_folder(target, every, data)
     left, room = 0, FILE_LIMIT
-    for key, text in _cells(every):
+    for name, text in _cells(every):
         room -= len(text)
         if room < 0:
             left += 1
         else:
-            data[key] = json.loads(text)
-    write_atomic(target, _page(every, data, {}).encode())
+            data[name] = json.loads(text)
+    write_atomic(target, _page(data, {}).encode())
     more = f"; {left} cells did not fit, give a folder (--html {target.stem}/) for all" if left else ""
     return f"offleash: wrote {target} ({target.stat().st_size / 1e6:.1f} MB){more}"
 
@@ -67,51 +67,36 @@ def _write_folder(target: Path, runs: list[MonitoredRun], data: dict[str, Any]) 
     files = {}
     with atomic_path(target / "cells") as cells:
         cells.mkdir(parents=True)
-        for number, (key, text) in enumerate(_cells(runs)):
-            name = f"{number}.js"
-            (cells / name).write_text(f"OFFLEASH_CELL({_inert(json.dumps(key))}, {_inert(text)});", encoding="utf-8")
-            files[key] = f"cells/{name}"
-    write_atomic(target / "index.html", _page(runs, data, files).encode())
+        for number, (name, text) in enumerate(_cells(runs)):
+            file = f"{number}.js"
+            (cells / file).write_text(f"OFFLEASH_CELL({inert(json.dumps(name))}, {inert(text)});", encoding="utf-8")
+            files[name] = f"cells/{file}"
+    write_atomic(target / "index.html", _page(data, files).encode())
     return f"offleash: wrote {target / 'index.html'} and {len(files)} cells"
 
 
-def _grid(run: MonitoredRun, level: str) -> dict[str, Any]:
+def _or_error(made: Any) -> Any:
     try:
-        return run.grid(level)
+        return made()
     except RunNotFound as error:
         return {"error": str(error)}
 
 
 def _cells(runs: list[MonitoredRun]) -> Iterator[tuple[str, str]]:
     """Every cell as JSON: the last steps first, which is where one looks."""
-    wanted = [(run, step, problem) for run in runs for step in reversed(run.steps()) for problem in run.problem_ids()]
-    for run, step, problem in tqdm(wanted, "cells", leave=False, disable=None):
-        yield (
-            _key("cell", run=run.name, step=str(step), problem=problem),
-            dumped(run.cell(str(step), problem)),
-        )
+    for run in runs:
+        count = len(run.steps()) * len(run.problem_ids())
+        for step, problem, cell in tqdm(run.cells(), "cells", count, leave=False, disable=None):
+            yield key("cell", run=run.name, step=str(step), problem=problem), dumped(cell)
 
 
-def _key(route: str, run: str = "", level: str = "", step: str = "", problem: str = "") -> str:
-    return "\n".join((route, run, level, step, problem))
-
-
-def _page(runs: list[MonitoredRun], data: dict[str, Any], files: dict[str, str]) -> str:
-    packed = gzip.compress(dumped({"data": data, "files": files}).encode(), mtime=0)
-    boot, module = ((STATIC / name).read_text(encoding="utf-8") for name in ("embedded.js", "index.js"))
-    script = f"{boot}\n{module.replace('export async function', 'async function')}\nrender();\n"
-    allowed = f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+def _page(data: dict[str, Any], files: dict[str, str]) -> str:
+    made = embedded(data, "render();", [STATIC / "index.js"], files)
     others = " 'self' file:" if files else ""
     return _PAGE.format(
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}{others}",
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src {made.allowed}{others}",
         title="Offleash: support",
-        style=(STATIC / "style.css").read_text(encoding="utf-8"),
-        data=_inert(json.dumps(base64.b64encode(packed).decode())),
-        kind=' type="module"',
-        script=script,
+        style=made.style + (STATIC / "style.css").read_text(encoding="utf-8"),
+        data=made.data,
+        script=made.script,
     )
-
-
-def _inert(text: str) -> str:
-    """JSON that cannot end a script element, whatever text is in it."""
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

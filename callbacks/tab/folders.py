@@ -15,14 +15,15 @@ EVENTS = "tensorboard"
 """The folder of the event files inside a run's."""
 RESCAN_SECONDS = 5.0
 MAX_DEPTH = 6
+Roots = list[tuple[str, Path]]
+"""(prefix of the runs' names, folder to look in)."""
 _SKIPPED = ("pools", "exact", "final", EVENTS, "base-pools", "completions")
 
 
 class RunFolders:
     """Folders by the name of the run, searched again every few seconds. Safe to use from several threads."""
 
-    def __init__(self, roots: dict[str, Path]) -> None:
-        """`roots`: a prefix of the runs' names -> the folder to look in."""
+    def __init__(self, roots: Roots) -> None:
         self.roots = roots
         self._lock = threading.Lock()
         self._found: dict[str, Path] = {}
@@ -31,17 +32,34 @@ class RunFolders:
     def all(self) -> dict[str, Path]:
         with self._lock:
             if time.monotonic() - self._searched >= RESCAN_SECONDS:
-                found = {name: path for prefix, root in self.roots.items() for name, path in _folders(prefix, root)}
+                found: dict[str, Path] = {}
+                for prefix, root in self.roots:
+                    for name, path in _folders(prefix, root):
+                        found[name if found.get(name, path) == path else str(path)] = path
                 self._found, self._searched = dict(sorted(found.items())), time.monotonic()
             return self._found
 
+    def event_runs(self, folder: Path) -> list[str]:
+        """What TensorBoard may call the run of this folder: the path of its event files below a root.
 
-def log_roots(logdir: str | None, logdir_spec: str | None) -> dict[str, Path]:
-    """The folders that TensorBoard was started with, by the prefix of their runs' names."""
+        Its runs and ours are not the same: it has one for each folder with event files, named by the path.
+        """
+        names = []
+        for prefix, root in self.roots:
+            for place in (folder / EVENTS, folder):
+                if place.is_relative_to(root.absolute()):
+                    below = place.relative_to(root.absolute()).as_posix()
+                    names.append(os.path.join(prefix, below) if prefix else below)  # noqa: PTH118 as TensorBoard does
+        return names
+
+
+def log_roots(logdir: str | None, logdir_spec: str | None) -> Roots:
+    """The folders that TensorBoard was started with."""
     if logdir_spec:
-        pairs = [part.partition(":")[::2] if ":" in part else ("", part) for part in logdir_spec.split(",")]
-        return {name: Path(path).expanduser() for name, path in pairs}
-    return {"": Path(logdir).expanduser()} if logdir else {}
+        parts = logdir_spec.split(",")
+        pairs = [part.split(":", 1) if ":" in part and not part.startswith("/") else ("", part) for part in parts]
+        return [(name, Path(path).expanduser()) for name, path in pairs]
+    return [("", Path(logdir).expanduser())] if logdir else []
 
 
 def _folders(prefix: str, root: Path) -> Iterator[tuple[str, Path]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from offleash.callbacks import tags
-from offleash.callbacks.counted import count_pool, pool_metrics, step_metrics
+from offleash.callbacks.counted import count_base, count_pool, pool_metrics, step_metrics
 from offleash.callbacks.report import step_line
 from offleash.callbacks.watch.checkpoints import Checkpoint, Files, by_step, chosen, is_own
 from offleash.callbacks.watch.journal import POOLS, WATCH, Journal, Version, check_own
@@ -89,7 +89,7 @@ class DumpWatcher:
             (self.out / WATCH).mkdir(parents=True, exist_ok=True)  # says whose pools these are
             path = self.out / POOLS / f"step-{first.step:06d}"
             pool = Pool.open(path) if (path / "pool.json").exists() else import_dump(first, path, self.task)
-        counted = count_pool(pool)
+        counted = count_base(pool)
         return Base(pool, counted, pool_metrics(counted, _temperature(pool)))
 
     def _first(self) -> Checkpoint:

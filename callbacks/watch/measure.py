@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from offleash.callbacks import tags
-from offleash.callbacks.counted import Counted, count_pool, pool_metrics, step_metrics
+from offleash.callbacks.counted import Counted, count_base, count_pool, pool_metrics, step_metrics
 from offleash.eval.comparison.sides import check_comparable
 from offleash.eval.console import say
 from offleash.eval.engines.model import ModelSource, is_url
@@ -76,7 +76,7 @@ class Probe:
             say(f"offleash: base pool {job.pool.path}: {'complete, reused' if totals is None else 'complete'}")
             self._base_sampler.close()
             scores = self._scores(job.pool, self.base_name, "base")
-        counted = count_pool(job.pool)
+        counted = count_base(job.pool)
         return Base(job.pool, counted, pool_metrics(counted, self.temperature) | self._entropy(scores))
 
     def sampler(self, step: int, model: str, source: Path | None = None) -> Sampler:

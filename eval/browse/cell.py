@@ -3,38 +3,42 @@
 from collections.abc import Sequence
 from typing import Any
 
-from offleash.eval.comparison.examples import cut_text
 from offleash.eval.pool.pool import Pool
-from offleash.eval.problem import Problem, chat_text
+from offleash.eval.problem import Problem, chat_text, cut_text
 
 TEXT_LIMIT = 8000
 """Characters of a completion; the middle of a longer one is left out."""
 PAGE_LIMIT = 400_000
 """Characters of completions on one side; of the rest the counts are given."""
 
-_COLUMNS = ("index", "answer", "spelling", "correct", "status", "extracted_by", "tokens", "completion")
+COLUMNS = ("index", "answer", "spelling", "correct", "status", "extracted_by", "tokens", "completion")
+
+Row = dict[str, Any]
 
 
 def cell(problem: Problem, base: Pool, policy: Pool, k: int) -> dict[str, Any]:
-    """As JSON: the problem, and of each side its answers with their completions, the most frequent first."""
-    sides = {"base": _samples(base, problem.id, k), "policy": _samples(policy, problem.id, policy.spec.k)}
-    answers = {name: {row["answer"] for row in rows} for name, rows in sides.items()}
+    """As JSON: the problem, and of each side its answers with their completions, the most frequent first.
+
+    Of the base, the first k samples.
+    """
+    sides = (base, k), (policy, policy.spec.k)
+    return cell_of(problem, *(pool.read(COLUMNS, limit, [problem.id]).to_pylist() for pool, limit in sides))
+
+
+def cell_of(problem: Problem, base: Sequence[Row], policy: Sequence[Row]) -> dict[str, Any]:
+    """The same from samples that were read: rows with COLUMNS."""
+    base_answers, policy_answers = ({row["answer"] for row in rows} for rows in (base, policy))
     return {
         "id": problem.id,
         "prompt": cut_text(chat_text(problem.prompt, between="\n\n", between_parts="\n", roles=True), TEXT_LIMIT),
         "gold": cut_text(problem.gold, TEXT_LIMIT),
-        "base": _side(sides["base"], answers["policy"]),
-        "policy": _side(sides["policy"], answers["base"]),
+        "base": _side(base, policy_answers),
+        "policy": _side(policy, base_answers),
     }
 
 
-def _samples(pool: Pool, problem_id: str, k: int) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pool.read(_COLUMNS, k, [problem_id]).to_pylist()
-    return rows
-
-
-def _side(rows: Sequence[dict[str, Any]], elsewhere: set[str | None]) -> dict[str, Any]:
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+def _side(rows: Sequence[Row], elsewhere: set[str | None]) -> dict[str, Any]:
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["correct"], row["answer"], row["status"]), []).append(row)
     room = PAGE_LIMIT

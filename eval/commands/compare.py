@@ -4,8 +4,9 @@ BASE and POLICY are pools of the same problems, drawn with the same template and
 monitored run leaves them, or folders that hold one pool per task, which are matched by task. RUN is the folder of a
 training run: its base and its steps are found by themselves.
 
-It prints support dynamics (P, S, E, O; SRR, NDR, SDS, NSCR) with intervals and the part that sampling noise explains,
-pass@k with the crossing, entropies and failure rates, and the units lost and gained.
+It prints the verdict and one table. --full prints everything: support dynamics (P, S, E, O; SRR, NDR, SDS, NSCR) with
+intervals and the part that sampling noise explains, pass@k with the crossing, entropies and failure rates, and units
+lost and gained. --html writes a page with all of that, and every unit lost and gained to read.
 
 examples:
   A training run, every measured step (the paper's Table 4):
@@ -28,6 +29,7 @@ examples:
 
 import argparse
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +42,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.files import check_writable
 from offleash.eval.flags import command_parser
 
+_EXAMPLES, _PAGE_EXAMPLES = 10, 1000
 FILES = ("json", "markdown", "latex", "html")
 """The formats that can be written to a file, or to standard output as `-`."""
 
@@ -51,19 +54,22 @@ def main(argv: list[str]) -> int:
     _check(options, files, printed)
     pools, note = _pools(options), _noter(options.quiet)
     from offleash.eval.comparison.compare import compare
-    from offleash.eval.report.text import text_report
+    from offleash.eval.report.text import brief_report, painted, text_report
     from offleash.eval.report.write import FORMATS, write_report
 
-    names = ("k", "force", "confidence", "resamples", "seed", "examples")
-    comparison = compare(*pools, **{name: getattr(options, name) for name in names}, note=note)
+    names = ("k", "force", "confidence", "resamples", "seed")
+    examples = (_PAGE_EXAMPLES if options.html else _EXAMPLES) if options.examples is None else options.examples
+    settings = {name: getattr(options, name) for name in names}
+    comparison = compare(*pools, **settings, examples=examples, note=note)
     tables: list[Any] = []
     if options.pair:
         from offleash.eval.comparison.paper import find_pair
         from offleash.eval.report.paper import beside_paper
 
         comparison, tables = beside_paper(find_pair(options.pair), comparison)
-    for warning in comparison.warnings:
-        say(f"offleash: WARNING: {warning}", error=True)
+    if printed or not sys.stdout.isatty():  # a terminal shows them in the report
+        for warning in comparison.warnings:
+            say(f"offleash: WARNING: {warning}", error=True)
     for name, path in files.items():
         if name not in printed:
             write_report(comparison, path, format=name, extra_tables=tables)
@@ -72,7 +78,8 @@ def main(argv: list[str]) -> int:
         say(FORMATS[printed[0]](comparison, tables).rstrip("\n"))
     else:
         width = max(80, shutil.get_terminal_size((118, 40)).columns)
-        say(text_report(comparison, tables, width).rstrip("\n"))
+        report = text_report if options.full else brief_report
+        say(report(comparison, tables, width).rstrip("\n"), paint=painted)
     return 0
 
 
@@ -131,7 +138,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--markdown", type=Path, metavar="FILE", help="tables and samples for a README or an issue")
     add("--latex", type=Path, metavar="FILE", help="booktabs tables for a paper")
     add("--html", type=Path, metavar="FILE", help="one self-contained page with figures")
-    add("--examples", type=int, default=10, metavar="N", help="lost and gained units to show (default: %(default)s)")
+    shown = f"(default: {_EXAMPLES}, with --html {_PAGE_EXAMPLES})"
+    add("--examples", type=int, metavar="N", help=f"units lost, and gained, to keep with their texts {shown}")
+    add("--full", action="store_true", help="print every table")
+    add("--brief", action="store_false", dest="full", help="print the verdict and one table (the default)")
     add("--confidence", type=float, default=0.95, metavar="C", help="level of the intervals (default: %(default)s)")
     add("--resamples", type=int, default=2000, metavar="N", help="bootstrap resamples (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of the bootstrap (default: %(default)s)")

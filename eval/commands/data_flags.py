@@ -1,9 +1,10 @@
-"""The flags of one's own benchmark: arguments of the task `data`, for `offleash sample --data` and `offleash tasks`."""
+"""The flags of one's own benchmark: `--data FILE` and what are arguments of the task `data`."""
 
 import argparse
 from typing import Any
 
 from offleash.eval.errors import ConfigError
+from offleash.eval.flags import json_option
 
 _FLAGS: dict[str, dict[str, Any]] = {
     "question": {"metavar": "COLUMN", "help": "column of the question"},
@@ -17,6 +18,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "choices": {"nargs": "+", "metavar": "COLUMN", "help": "choice: column of the list of options, or one for each"},
     "tests": {"nargs": "+", "metavar": "COLUMN", "help": "code: column of the tests, and that of the function's name"},
 }
+EITHER = "give either --task, or --data with the file of a benchmark of your own"
 
 
 def add_data_flags(group: "argparse._ArgumentGroup", *without: str) -> None:
@@ -24,6 +26,26 @@ def add_data_flags(group: "argparse._ArgumentGroup", *without: str) -> None:
         if name not in without:
             rest = {key: value for key, value in options.items() if key != "flag"}
             group.add_argument(options.get("flag", f"--{name}"), **rest)
+
+
+def add_own_benchmark(group: "argparse._ArgumentGroup") -> None:
+    """`--data` and its flags, for a command that takes `--task`."""
+    group.add_argument("--data", metavar="PATH", help="file, folder or hub id of the problems, instead of --task")
+    add_data_flags(group)
+
+
+def one_task(options: argparse.Namespace) -> tuple[str | None, dict[str, Any]]:
+    """The name that --task gives, or "data" for --data, None for neither, and the arguments of that task."""
+    if options.task is not None and options.data is not None:
+        raise ConfigError(EITHER)
+    check_data_flags(options.data, options)
+    given = json_option(options.task_args, "--task-args")
+    return (options.task, given) if options.data is None else ("data", own_arguments(options, given))
+
+
+def own_arguments(options: argparse.Namespace, task_args: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of the task `data`, for --data."""
+    return merged({"path": options.data, **data_arguments(options)}, task_args)
 
 
 def data_arguments(options: argparse.Namespace) -> dict[str, Any]:

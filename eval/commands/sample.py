@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offleash.eval.commands.config_file import parse_with_config
-from offleash.eval.commands.data_flags import check_data_flags, data_arguments, merged
+from offleash.eval.commands.data_flags import EITHER, check_data_flags, own_arguments
 from offleash.eval.commands.sample_options import SUCCESSES, parser
 from offleash.eval.console import say
 from offleash.eval.engines import check_engine_name
@@ -32,10 +32,13 @@ def main(argv: list[str]) -> int:
     settings = settings_of(options)
     _check_names(options, settings)
     named = _named_tasks(options)
-    from offleash.eval.pool.sample import Sampler  # pyarrow, and what it loads: only for arguments that can be used
+    # pyarrow, and what it loads: only for arguments that can be used
+    from offleash.eval.pool.sample import Sampler, check_pool_folder
 
     with ExitStack() as stack:
         tasks = list(_tasks(named, options.pool, stack))  # before the model, which may be large
+        for _, folder in tasks:
+            check_pool_folder(folder)
         sampler = stack.enter_context(closing(Sampler(options.model, settings)))
         if options.dry_run:
             from offleash.eval.pool.preview import preview
@@ -56,7 +59,7 @@ def main(argv: list[str]) -> int:
 
 def _check_flag_combinations(options: argparse.Namespace) -> None:
     if bool(options.task) == (options.data is not None):
-        raise ConfigError("give either --task, or --data with the file of a benchmark of your own")
+        raise ConfigError(EITHER)
     check_data_flags(options.data, options)
     tasks = options.task or ["data"]
     if len(options.task_args) not in (0, 1, len(tasks)):
@@ -105,7 +108,7 @@ def _named_tasks(options: argparse.Namespace) -> list[tuple[str, dict[str, Any]]
     """The name of each task, and its arguments."""
     given = [json_option(text, "--task-args") for text in options.task_args] or [{}]
     if options.data is not None:
-        return [("data", merged({"path": options.data, **data_arguments(options)}, given[0]))]
+        return [("data", own_arguments(options, given[0]))]
     return list(zip(options.task, given * len(options.task) if len(given) == 1 else given, strict=True))
 
 

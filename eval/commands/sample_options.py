@@ -2,7 +2,7 @@
 
 import argparse
 
-from offleash.eval.commands.data_flags import add_data_flags
+from offleash.eval.commands.data_flags import add_own_benchmark
 from offleash.eval.flags import add_flags, command_parser
 from offleash.eval.pool.settings import SampleSettings
 
@@ -66,7 +66,7 @@ EXAMPLES = """examples:
 def parser() -> argparse.ArgumentParser:
     made = command_parser("sample", f"{DESCRIPTION}\n{EXAMPLES}")
     _what(made.add_argument_group("what to sample"))
-    _own(made.add_argument_group("a benchmark of your own (short for the task `data` and its arguments)"))
+    add_own_benchmark(made.add_argument_group("a benchmark of your own (short for the task `data` and its arguments)"))
     add_how(made)
     _instead(made.add_argument_group("instead of sampling"))
     return made
@@ -108,11 +108,6 @@ def add_budget(group: "argparse._ArgumentGroup") -> None:
         "--successes", type=int, help=f"correct completions at which --plan until stops (default {SUCCESSES})"
     )
     add_flags(group, SampleSettings, "limit", "ids", "shard", "seed")
-
-
-def _own(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--data", metavar="PATH", help="file, folder or hub id of the problems, instead of --task")
-    add_data_flags(group)
 
 
 def _how(group: "argparse._ArgumentGroup") -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from offleash.eval.comparison.align import Aligned, Reader, align, unrecorded
 from offleash.eval.comparison.examples import moved
 from offleash.eval.comparison.importance import importance
-from offleash.eval.comparison.leash import leash
+from offleash.eval.comparison.leash import leash, with_nscr_of
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, SideInfo
 from offleash.eval.comparison.scopes import Part, Settings, measure_scope, sensitivity
 from offleash.eval.comparison.sides import (
@@ -31,6 +31,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.pool.counts import STATUSES
 
 _MAX_DOMAINS = 100
+_EARLIER_EXAMPLES = 10
 
 
 def compare(
@@ -59,7 +60,8 @@ def compare(
         confidence: of every interval.
         resamples: bootstrap resamples per interval.
         seed: of the resampling.
-        examples: how many of the units lost, and of those gained, to show with completions.
+        examples: how many of the units lost, and of those gained, to show with completions. Of a series those of the
+            last policy; of the others 10 at most.
         note: called with a line about each long step.
 
     Raises:
@@ -93,7 +95,7 @@ def compare(
     readers = {(one.spec.task, one.spec.problems): Reader(one, note) for _, pairs, _ in matched for one, _ in pairs}
     notes: dict[str, None] = {}
     results = []
-    for side, pairs, _ in matched:
+    for place, (side, pairs, _) in enumerate(matched, 1):
         note(f"comparing {side.label} with {base_side.label}")
         own = [Reader(other, note) for _, other in pairs]
         of_base = [readers[one.spec.task, one.spec.problems] for one, _ in pairs]
@@ -101,7 +103,9 @@ def compare(
         notes |= dict.fromkeys(text for task in tasks for text in task.notes)
         warnings |= dict.fromkeys(text for reader in of_base for text in _shortcomings(reader, base_side.label))
         warnings |= dict.fromkeys(text for reader in own for text in _shortcomings(reader, side.label))
-        result, more = _result(side_info(side, _draws(own)), tasks, settings)
+        few = settings._replace(examples=min(examples, _EARLIER_EXAMPLES))
+        shown = settings if place == len(matched) else few
+        result, more = _result(side_info(side, _draws(own)), tasks, shown)
         warnings |= dict.fromkeys(more)
         results.append(result)
     widest = {task: max((r for (name, _), r in readers.items() if name == task), key=_size) for task, _ in readers}
@@ -112,6 +116,9 @@ def compare(
 def _result(side: SideInfo, tasks: Sequence[Aligned], settings: Settings) -> tuple[PolicyResult, list[str]]:
     parts = [Part(task, np.ones(len(task.kept), bool)) for task in tasks]
     overall = measure_scope("overall", parts, settings)
+    line = leash(parts, overall.curves.ks, overall.one_unit, settings)
+    if line is not None:
+        overall = with_nscr_of(line, overall)
     by_task = [
         replace(overall, name=part.aligned.task)
         if len(parts) == 1
@@ -126,7 +133,7 @@ def _result(side: SideInfo, tasks: Sequence[Aligned], settings: Settings) -> tup
         domains=tuple(by_domain),
         sensitivity=tuple(sensitivity(parts, settings)),
         importance=importance(parts, settings),
-        leash=leash(parts, overall.curves.ks, overall.one_unit, settings),
+        leash=line,
         lost=moved(tasks, overall.units.any_hit.shrunk.sure_units, lost=True, limit=settings.examples),
         gained=moved(tasks, overall.units.any_hit.expanded.sure_units, lost=False, limit=settings.examples),
     )

@@ -16,7 +16,7 @@ from offleash.eval.comparison.align import Aligned, Arm
 from offleash.eval.comparison.changes import Change, unit_changes
 from offleash.eval.comparison.result import Example, Moved
 from offleash.eval.pool.pool import Pool
-from offleash.eval.problem import chat_text
+from offleash.eval.problem import chat_text, cut_text
 
 TEXT_LIMIT = 2000
 
@@ -86,8 +86,8 @@ def _examples(task: Aligned, units: Sequence[_Unit], lost: bool) -> list[Example
             change=unit.change,
             whole_problem=unit.whole_problem,
             sure=unit.sure,
-            prompt=cut_text(chat_text(problem.prompt, between="\n", between_parts=" ", roles=True)),
-            gold=cut_text(problem.gold),
+            prompt=cut_text(chat_text(problem.prompt, between="\n", between_parts=" ", roles=True), TEXT_LIMIT),
+            gold=cut_text(problem.gold, TEXT_LIMIT),
             base_text=base.get(of_base),
             policy_text=policy.get(of_policy),
         )
@@ -146,16 +146,8 @@ def _completions(path: Path, pool: Pool, rows: Sequence[int]) -> dict[int, str |
         for row in rows:
             if start <= row < end:
                 text = batch.column("completion")[row - start].as_py()
-                texts[row] = None if text is None else cut_text(text)
+                texts[row] = None if text is None else cut_text(text, TEXT_LIMIT)
         start = end
         if start > rows[-1]:
             break
     return texts
-
-
-def cut_text(text: str, limit: int = TEXT_LIMIT) -> str:
-    """A long text without its middle: the start and the end matter most."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

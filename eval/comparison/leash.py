@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from offleash.eval.comparison.result import Leash, LeashLevel
+from offleash.eval.comparison.result import Leash, LeashLevel, Level, Scope
 from offleash.eval.comparison.scopes import Part, Settings, joined_hits
 from offleash.eval.stats.leash.pools import PoolLine, pool_against_line
 from offleash.eval.stats.leash.verdict import verdict
@@ -40,3 +41,15 @@ def leash(parts: Sequence[Part], ks: Sequence[int], one_unit: bool, settings: Se
     line, problems = level("problem", [k for k in ks if k <= most])
     units = problems if one_unit else level("unit")[1]
     return Leash(units, problems, tuple(line.pass_at_k.get(k, math.nan) for k in ks))
+
+
+def with_nscr_of(leash: Leash, scope: Scope) -> Scope:
+    """The scope with NSCR as the verdict has it: one number has one interval, wherever it is shown."""
+
+    def of(level: Level, line: LeashLevel) -> Level:
+        estimates = {**level.any_hit.estimates, "nscr": line.against.nscr}
+        return replace(level, any_hit=replace(level.any_hit, estimates=estimates))
+
+    return replace(
+        scope, units=of(scope.units, leash.units), problem_level=of(scope.problem_level, leash.problem_level)
+    )

@@ -14,7 +14,7 @@ from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.leash.against import AgainstLine
 from offleash.eval.stats.leash.verdict import Word
-from offleash.eval.stats.support import Dynamics
+from offleash.eval.stats.support import Dynamics, expected_metrics
 
 CurvesState = Literal["crosses", "base_ahead", "policy_ahead", "undecided", "equal"]
 
@@ -24,6 +24,8 @@ class SideInfo:
     """One side: a model, and what was drawn from it."""
 
     label: str
+    series: str
+    """The folder that holds its pools and their like: of a training run the name of the run."""
     model: str
     revision: str
     step: int | None
@@ -67,6 +69,12 @@ class Support:
     expanded: Noise
     detection_limit: float
     """The largest probability that a unit outside the support may still have (95 %, one-sided)."""
+
+    @property
+    def noise_metrics(self) -> dict[str, float]:
+        """`support.METRICS` of a second sample of the base, as expected; NaN where that is not known."""
+        reached = self.estimates["preserved"].value + self.estimates["shrunk"].value
+        return expected_metrics(reached, self.shrunk.expected, self.expanded.expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +178,8 @@ class Sensitivity:
     eps: float
     observed: Dynamics
     posterior: Mapping[str, Estimate]
+    noise: Mapping[str, float]
+    """`support.METRICS` of a second sample of the base, as expected, counted like `observed`."""
 
 
 @dataclass(frozen=True, slots=True)

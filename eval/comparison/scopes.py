@@ -27,6 +27,7 @@ from offleash.eval.comparison.result import (
 )
 from offleash.eval.pool.counts import Hits
 from offleash.eval.pool.spellings import respelled
+from offleash.eval.stats.beta_binomial import Rates
 from offleash.eval.stats.curves import CORNER_WEIGHT, CORNERS, DIFFERENCE_CORNER_WEIGHT, compare_curves
 from offleash.eval.stats.intervals import Estimate, interval, weighted_means
 from offleash.eval.stats.noise import Excess, NoiseTest, noise_test
@@ -42,6 +43,7 @@ from offleash.eval.stats.support import (
     detection_limit,
     detection_limit_exact,
     dynamics_above,
+    expected_metrics,
 )
 
 Floats = NDArray[np.float64]
@@ -137,6 +139,11 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
     parts = [part for part in parts if part.chosen_p.any()]
     problems, units = [_problem_hits(part) for part in parts], [_unit_hits(part) for part in parts]
     k_p = np.concatenate([part.aligned.k_p[part.chosen_p] for part in parts])
+    levels = [_level(parts, hits, int(k_p.min()), how) for hits in (units, problems)]
+    curves, rows = _curves(parts, how), _rows(parts, how)
+    if all(part.aligned.base.plan is None and part.aligned.policy.plan is None for part in parts):
+        # pass@1 under another name, so with the same intervals; of a plan that stops early it is of fewer draws.
+        rows["avg"] = Contrast(curves.base[0], curves.policy[0], _negative(curves.difference[0]))
     return Scope(
         name=name,
         problems=len(k_p),
@@ -145,11 +152,11 @@ def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope
         k_max=int(k_p.max()),
         cut=any(_is_cut(part) for part in parts),
         n_min=min(_largest_k(part, side) for part in parts for side in ("base", "policy")),
-        units=_level(parts, units, int(k_p.min()), how),
-        problem_level=_level(parts, problems, int(k_p.min()), how),
-        curves=_curves(parts, how),
+        units=levels[0],
+        problem_level=levels[1],
+        curves=curves,
         rows_k=min(part.aligned.rows_k for part in parts),
-        rows=_rows(parts, how),
+        rows=rows,
         perplexity=tuple(_perplexities(parts, problems, how)),
         spellings=_spellings(parts, int(k_p.min()), how),
     )
@@ -169,10 +176,29 @@ def sensitivity(parts: Sequence[Part], settings: Settings) -> list[Sensitivity]:
     posterior = posterior_dynamics(
         *columns, thresholds, hits.problem, rng=rng, confidence=settings.confidence, resamples=_POSTERIOR_SAMPLES
     )
+    noise = _noise_above(hits, thresholds)
     return [
-        Sensitivity(eps, dynamics_above(*columns, eps), of_eps)
-        for eps, of_eps in zip(thresholds, posterior, strict=True)
+        Sensitivity(eps, dynamics_above(*columns, eps), of_eps, expected)
+        for eps, of_eps, expected in zip(thresholds, posterior, noise, strict=True)
     ]
+
+
+def _noise_above(hits: _Hits, thresholds: Sequence[float]) -> list[dict[str, float]]:
+    """The metrics that a second sample of the base, of the policy's size, is expected to show at each threshold."""
+    if hits.n_base.max() < 2:
+        return [expected_metrics(math.nan, math.nan, math.nan)] * len(thresholds)
+    rates = Rates.fitted(hits.base, hits.n_base)
+    out_tu = np.empty((len(thresholds), len(hits.base)))
+    for n in np.unique(hits.n_policy).tolist():
+        at = hits.n_policy == n
+        least = [math.floor(eps * n) + 1 for eps in thresholds]
+        out_tu[:, at] = rates.fewer_than_each(n, least)[:, at]
+    found = []
+    for eps, out_u in zip(thresholds, out_tu, strict=True):
+        in_base = hits.base > eps * hits.n_base
+        lost, gained = float(out_u[in_base].sum()), float((1 - out_u[~in_base]).sum())
+        found.append(expected_metrics(float(in_base.sum()), lost, gained))
+    return found
 
 
 def joined_hits(parts: Sequence[Part], level: Literal["unit", "problem"]) -> _Hits:
@@ -326,6 +352,10 @@ def _rows(parts: Sequence[Part], how: _Resampling) -> dict[str, Contrast]:
         pseudo += list(_PSEUDO.T) if known else [np.full(len(_PSEUDO), np.nan)] * 3
     estimates = _mean_estimates(np.stack(columns, 1), np.stack(pseudo, 1), _PSEUDO_WEIGHTS, how)
     return {name: Contrast(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(ROWS)}
+
+
+def _negative(e: Estimate) -> Estimate:
+    return Estimate(-e.value, -e.high, -e.low, e.n)
 
 
 def _is_constant(base_p: Floats, policy_p: Floats) -> bool:

@@ -30,6 +30,7 @@ _MAY_BE_FORCED = (
     "stop",
 )
 _NOTED = ("engine", "dtype")
+_FINGERPRINTED = re.compile(r"-[0-9a-f]{16}$")  # a base pool that the monitor named
 _STEP = re.compile(r"(?:step|checkpoint|ckpt)[-_ ]?(\d+)", re.IGNORECASE)
 
 
@@ -52,7 +53,8 @@ class Side:
 
 def find_base(source: PoolSource | Sequence[PoolSource]) -> Side:
     """All pools named by `source`, or below it, as one side. Raises PoolError if two of them are of one task."""
-    return _one_side(_as_list(source), "the base")
+    side = _one_side(_as_list(source), "the base")
+    return replace(side, label="base") if _FINGERPRINTED.search(side.label) else side
 
 
 def find_policies(source: PoolSource | Sequence[PoolSource | Sequence[PoolSource]]) -> list[Side]:
@@ -195,6 +197,7 @@ def side_info(side: Side, draws: int) -> SideInfo:
     spec = side.pools[0].spec
     return SideInfo(
         label=side.label,
+        series=_series(side.folder.resolve()),
         # A local path says more of the machine than of the model.
         model=PurePath(spec.model).name if PurePath(spec.model).is_absolute() else spec.model,
         revision=spec.revision,
@@ -231,6 +234,12 @@ def _pool_folders(path: Path) -> list[Path]:
 def _name(path: Path) -> str:
     """The last part of a path that is not empty."""
     return path.name or path.resolve().name
+
+
+def _series(folder: Path) -> str:
+    """RUN/pools/step-000050 is of RUN, sweep/step-50 of sweep."""
+    above = folder.parent
+    return above.parent.name if above.name == "pools" else above.name
 
 
 def _side(label: str, pools: Sequence[Pool], folder: Path, role: str) -> Side:

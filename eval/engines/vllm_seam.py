@@ -30,6 +30,13 @@ def on_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
+def cpu_head_sizes() -> list[int]:
+    """Sizes of attention heads that vLLM's kernels for CPUs know. Relies on `CPUAttentionBackend`."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    return list(CPUAttentionBackend.get_supported_head_sizes())
+
+
 def engine_errors() -> tuple[type[Exception], ...]:
     """What a running engine raises. A prompt that it cannot take is a ValueError.
 

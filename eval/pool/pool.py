@@ -124,6 +124,17 @@ class Pool:
         made.__dict__["_whole"] = self._whole
         return made
 
+    def share_problems(self, other: "Pool") -> None:
+        """Take the problems from another pool of the same task, version and problems, if it is one and has read them.
+
+        Steps of a run have the same problems: they need not be read for each.
+        """
+        same = all(
+            getattr(self.spec, name) == getattr(other.spec, name) for name in ("task", "task_version", "problems")
+        )
+        if same and self.manifest.budgets == other.manifest.budgets and "_whole" in other.__dict__:
+            self.__dict__["_whole"] = other._whole
+
     def again(self) -> "Pool":
         """The same problems and k of what the folder holds now; asked for again, if it was made anew meanwhile."""
         return Pool.open_or_create(self.path, self.spec, self.problems, self.answers)

@@ -23,7 +23,7 @@ from offleash.eval.pool.pool import Pool, parts_of
 from offleash.eval.pool.rows import SCHEMA, rows_table
 from offleash.eval.pool.store import Chunk, Parts, write_problems
 from offleash.eval.problem import Problem, RewardedTask, Task
-from offleash.eval.tasks import load_task
+from offleash.eval.tasks import check_task_name, load_task
 from offleash.eval.transcript import final_turn
 from offleash.eval.verify.health import Failures
 from offleash.eval.verify.verdicts import verdicts_of
@@ -98,7 +98,7 @@ def rejudge_pool(
     with held(folder, f"another process is sampling or judging {folder}: wait for it, then run the same command again"):
         pool = Pool.open(folder)
         if task is None or isinstance(task, str):
-            loaded = load_task(task or pool.spec.task, **(task_args or {}))
+            loaded = load_task(task or _named_task(pool), **(task_args or {}))
             try:
                 return _rejudge(pool, loaded, Failures(limit=max_verifier_failures))
             finally:
@@ -106,6 +106,18 @@ def rejudge_pool(
                 if close is not None:
                     close()
         return _rejudge(pool, task, Failures(limit=max_verifier_failures))
+
+
+def _named_task(pool: Pool) -> str:
+    """The task that a pool names, if that is enough to load it."""
+    try:
+        check_task_name(pool.spec.task)
+    except ConfigError:
+        raise ConfigError(
+            f"{pool.path} is a pool of {pool.spec.task!r}, which is not the name of a task that Offleash has: give the "
+            "task that it was sampled with, --task my_module:MyTask or --data FILE and its columns"
+        ) from None
+    return pool.spec.task
 
 
 def adopt(pool: Pool, task: Task, others: Path, failures: Failures) -> list[tuple[Pool, Changes]]:

@@ -125,9 +125,8 @@ class Sampler:
     def plan(self, tasks: Iterable[tuple[Task, str | Path]]) -> list[PlannedPool]:
         """Check everything and write nothing. All tasks get the same max_new_tokens."""
         settings = self.settings
-        chosen = [(task, _chosen(task, settings), _folder(path)) for task, path in tasks]
-        for task, problems, folder in chosen:
-            check_folder(folder)
+        chosen = [(task, _chosen(task, settings), check_pool_folder(path)) for task, path in tasks]
+        for task, problems, _ in chosen:
             check_task(task, problems)
             add_code_version(task)
         prepared = [
@@ -275,9 +274,11 @@ def _resolve(model: str, settings: SampleSettings, engine_name: str) -> ModelSou
     )
 
 
-def _folder(path: str | Path) -> Path:
+def check_pool_folder(path: str | Path) -> Path:
+    """The folder; raises an error if it is neither a pool nor can become one."""
     if not str(path).strip():
         raise ConfigError(f"a pool needs a folder, got {path!r}")
+    check_folder(Path(path))
     return Path(path)
 
 

@@ -10,8 +10,9 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from offleash.eval.files import check_is_file, write_atomic
 from offleash.eval.problem import Problem
 
 _NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
+_GROUP_BYTES, _GROUP_ROWS = 1 << 19, 256  # of a row group: so that some completions are read without the rest
 Answers = Sequence[Sequence[str] | None]
 """Per problem all its correct answer classes, or None where they are not listed."""
 
@@ -138,22 +140,37 @@ class Parts:
     def write(self, table: pa.Table, name: str = "") -> Path:
         """Write a table of the schema as one part, called KIND-`name` (default: by the time)."""
         path = self.folder / f"{self.kind}-{name or f'{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet'}"
-        _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}))
+        texts = [
+            item.name for item in self.schema if pa.types.is_large_string(item.type) and item.name not in self.encoded
+        ]
+        text_bytes = sum(table.column(name).nbytes for name in texts)
+        rows = max(_GROUP_ROWS, table.num_rows * _GROUP_BYTES // max(text_bytes, 1))
+        _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}), rows)
         return path
 
-    def read(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp."""
+    def read(self, path: Path, columns: Sequence[str], problem_ids: Set[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp.
+
+        With `problem_ids`, only the row groups that hold any of these problems.
+        """
         read = (self.schema.field(name).type for name in columns if name not in self.encoded)
         wide = any(map(pa.types.is_large_string, read))
         check_is_file(path)
         try:
+            groups = None
+            if problem_ids is not None:
+                found = path.stat()
+                held = _problems_held(path, found.st_size, found.st_mtime_ns, found.st_ino)
+                groups = [i for i, held_here in enumerate(held) if not held_here.isdisjoint(problem_ids)]
+                if not groups:
+                    return
             about = pq.read_metadata(path)
             encoded = [name for name in self.encoded if name in about.schema.names]
             settings = {"metadata": about, "read_dictionary": encoded, "page_checksum_verification": True}
             with pq.ParquetFile(path, **settings) as part:
                 stored = self._check(path, part.schema_arrow)
                 names = [stored[name] for name in columns if name in stored]
-                for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, columns=names):
+                for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, groups, columns=names):
                     batch.validate(full=True)
                     yield self._with_later(batch.select(names), columns, stored)
         # Besides arrow's own, what its Python layer raises on a mangled footer.
@@ -169,8 +186,9 @@ class Parts:
         Chunks come in the order of the parts. `seen` is filled on the way.
         """
         names = list(dict.fromkeys(("problem_id", "index", *columns)))
+        wanted_ids = None if wanted_p is None else {draws.problem_ids[p] for p in np.flatnonzero(wanted_p)}
         for path in self.paths():
-            for batch in self.read(path, names):
+            for batch in self.read(path, names, wanted_ids):
                 problem_r, index_r = draws.locate(batch.column("problem_id"), batch.column("index"), str(path))
                 wanted_r = (problem_r >= 0) & (index_r < seen.limit)
                 if wanted_p is not None:
@@ -226,6 +244,14 @@ class Parts:
         return stored
 
 
+@lru_cache(maxsize=4096)
+def _problems_held(path: Path, size: int, changed: int, number: int) -> tuple[frozenset[str], ...]:
+    """The problems in each row group of a part. Remembered for as long as the file is the same."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as part:
+        groups = [part.read_row_group(i, ["problem_id"]).column(0) for i in range(part.num_row_groups)]
+    return tuple(frozenset(pc.unique(column).to_pylist()) for column in groups)
+
+
 def _null_count(path: Path, column: str) -> tuple[int, int]:
     """Rows without a value in a column, and all rows. A part that does not count them is taken to have none without."""
     check_is_file(path)
@@ -240,9 +266,10 @@ def _null_count(path: Path, column: str) -> tuple[int, int]:
     return sum(g.statistics.null_count for g in groups if g.is_stats_set), metadata.num_rows
 
 
-def _write_table(path: Path, table: pa.Table) -> None:
+def _write_table(path: Path, table: pa.Table, rows: int | None = None) -> None:
+    """In row groups of so many rows."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, row_group_size=rows)
     write_atomic(path, memoryview(sink.getvalue()))
 
 

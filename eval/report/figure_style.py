@@ -24,9 +24,11 @@ LINES: dict[str, dict[str, Any]] = {
     "base": {"color": BASE, "linestyle": DASHES, "marker": "o"},
     "policy": {"color": POLICY, "linestyle": "-", "marker": "s"},
     "leash": {"color": KEPT, "linestyle": ":", "marker": ""},
+    "noise": {"color": BASE, "linestyle": (0, (1, 2)), "marker": ""},
     "neither": {"color": SOFT, "linestyle": DASHES, "marker": "o"},
 }
-"""Keyword arguments of `Axes.plot` for a curve of the base, of the policy, of the reweighted base, and of none."""
+"""Keyword arguments of `Axes.plot` for a curve of the base, of the policy, of the reweighted base, of what a second
+sample of the base would show, and of none."""
 
 _PAGE_COLORS = {
     PAPER: "--paper",
@@ -101,6 +103,7 @@ def inline_svg(figure: "Figure") -> str:
     text = out.getvalue()
     # A style element would apply to the whole page, and HTML knows the namespaces.
     text = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r' id="arm:(\d+)"', r' data-arm="\1"', text)  # several parts of one arm: no ids
     text = re.sub(r' xmlns(:xlink)?="[^"]*"| version="1.1"| id="[\w.]+_\d+"', "", text)
     text = re.sub(r"\s*\n\s*", " ", re.sub(r'style="[^"]*"', _page_style, text))
     return text.replace("<svg ", f'<svg role="img" aria-label="{html_text(label)}" ', 1)

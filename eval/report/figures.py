@@ -23,6 +23,7 @@ _CELLS = (
     ("expanded", "expanded (gained)", POLICY),
     ("out", "out", OUT),
 )
+_LEGEND_COLUMNS = 3
 _SHARE, _NET_SHARE, _POSITIVE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
 
 
@@ -39,7 +40,7 @@ def passk_figure(result: PolicyResult, others: Sequence[PolicyResult] = ()) -> "
         _curve(axes, "policy", curves.ks, curves.policy, one_line(result.side.label, 36)),
     ]
     if result.leash is not None:
-        line = [Estimate(value, math.nan, math.nan, 0) for value in result.leash.pass_at_k]
+        line = [_bare(value) for value in result.leash.pass_at_k]
         told.append(_curve(axes, "leash", curves.ks, line, LEASH))
     powers = [k for k in curves.ks if k & (k - 1) == 0]
     _finish(axes, "pass@k", _thinned([(k, f"{k:,}") for k in powers], 10), "k", _SHARE, log_x=True)
@@ -88,7 +89,9 @@ def series_figures(comparison: Comparison) -> "list[Figure]":
     ticks, axis = _thinned(list(zip(xs, labels, strict=True)), 6), "step" if by_step else "policy"
 
     def panel(name: str, sides: Mapping[str, Sequence[Estimate]], limits: tuple[float, float]) -> "Figure":
-        return _panel(name, [(side, side, xs, values) for side, values in sides.items()], ticks, axis, limits)
+        names = {"leash": "reweighted base"}
+        lines = [(side, names.get(side, side), xs, values) for side, values in sides.items()]
+        return _panel(name, lines, ticks, axis, limits)
 
     figures = []
     for k in sorted({1, common_k(comparison)}):
@@ -96,8 +99,9 @@ def series_figures(comparison: Comparison) -> "list[Figure]":
         sides = {"base": [c.base[at] for c, at in curves], "policy": [c.policy[at] for c, at in curves]}
         figures.append(panel(f"pass@{k:,}", sides, _SHARE))
     for metric in ("srr", "ndr", "nscr"):
-        values = [result.overall.units.any_hit.estimates[metric] for result in results]
-        lines = {"policy": values}
+        supports = [result.overall.units.any_hit for result in results]
+        lines = {"policy": [support.estimates[metric] for support in supports]}
+        lines["noise"] = [_bare(support.noise_metrics[metric]) for support in supports]
         if metric == "nscr" and all(result.leash is not None for result in results):
             lines["leash"] = [result.leash.units.against.line for result in results if result.leash is not None]
         figures.append(panel(f"{metric.upper()} of units", lines, _limits(metric)))
@@ -115,9 +119,14 @@ def sensitivity_figures(result: PolicyResult) -> "list[Figure]":
     mark = Estimate(at, at, at, 0) if xs[0] <= at <= xs[-1] else None
     figures = []
     for metric in ("srr", "ndr", "nscr"):
-        counted = [Estimate(float(getattr(row.observed, metric)), math.nan, math.nan, 0) for row in rows]
+        counted = [_bare(float(getattr(row.observed, metric))) for row in rows]
+        noise = [_bare(row.noise[metric]) for row in rows]
         posterior = [row.posterior[metric] for row in rows]
-        lines = [("neither", "posterior", xs, posterior), ("policy", "counted", xs, counted)]
+        lines = [
+            ("neither", "posterior", xs, posterior),
+            ("policy", "counted", xs, counted),
+            ("noise", "noise", xs, noise),
+        ]
         figures.append(_panel(metric.upper(), lines, ticks, "threshold ε", _limits(metric), log_x=True, mark=mark))
     return figures
 
@@ -180,9 +189,11 @@ def _finish(
         axes.minorticks_off()
     axes.set_xticks(*zip(*ticks, strict=True))
     axes.set_yticks(_round_ticks(limits, *axes.dataLim.intervaly))
-    axes.set(xlabel=x_label, title=name, xlim=axes.get_xlim(), ylim=axes.get_yticks()[[0, -1]])
+    rows = math.ceil(len(axes.get_legend_handles_labels()[1]) / _LEGEND_COLUMNS)
+    axes.set_title(name, pad=5 + 15 * rows)  # above the legend
+    axes.set(xlabel=x_label, xlim=axes.get_xlim(), ylim=axes.get_yticks()[[0, -1]])
     axes.grid(visible=False, axis="x")
-    _legend(axes, 3, "right")
+    _legend(axes, _LEGEND_COLUMNS, "right")
 
 
 def _round_ticks(limits: tuple[float, float], low: float, high: float) -> Any:
@@ -230,6 +241,11 @@ def _legend(axes: Any, columns: int, side: str) -> None:
     if axes.get_legend_handles_labels()[1]:
         anchor = (1, 1) if side == "right" else (0, 1)
         axes.legend(loc=f"lower {side}", bbox_to_anchor=anchor, ncols=columns)
+
+
+def _bare(value: float) -> Estimate:
+    """Without an interval."""
+    return Estimate(value, math.nan, math.nan, 0)
 
 
 def _limits(metric: str) -> tuple[float, float]:

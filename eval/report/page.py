@@ -1,9 +1,11 @@
-"""A comparison as one HTML file that needs nothing else: tables, inline SVG figures, light and dark, no scripts.
+"""A comparison as one HTML file that needs nothing else: tables, inline SVG figures, light and dark, no script.
 
 The pages are Jinja2 templates. Whatever a template prints is sanitized (`visible`) and escaped; only figures of our own
-drawing are markup. A content security policy forbids scripts and anything fetched.
+drawing are markup. A content security policy forbids anything fetched and every script but the page's own, by its hash.
 """
 
+import base64
+import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +18,12 @@ from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.console import visible
 from offleash.eval.report.figure_style import inline_svg
 from offleash.eval.report.figures import passk_figure, sensitivity_figures, series_figures, support_figure
-from offleash.eval.report.numbers import DASH, estimate, number, p_words, share
+from offleash.eval.report.numbers import estimate, number, share
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.report.tables import (
     Section,
     Table,
+    brief_table,
     crossing_cell,
     last_common,
     lead_words,
@@ -28,14 +31,18 @@ from offleash.eval.report.tables import (
     sections,
     side_words,
     title,
+    verdict_words,
 )
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _WITH_DETAIL = re.compile(r"([-.,%0-9]+) (\[[^\[\]]*\]|\(p [^()]*\))")
 
 
-def render(template: Path, **values: Any) -> str:
-    """The page that `template` makes of `values`; it may extend and import the templates of this folder."""
+def render(template: Path, script: str = "", **values: Any) -> str:
+    """The page that `template` makes of `values`; it may extend and import the templates of this folder.
+
+    `script`: JavaScript of our own, without any text of a model, that the page ends with.
+    """
     environment = Environment(
         loader=FileSystemLoader([template.parent, _TEMPLATES]),
         autoescape=True,
@@ -50,19 +57,26 @@ def render(template: Path, **values: Any) -> str:
         "split_detail": _split_detail,
         "svg": lambda figure: Markup(inline_svg(figure)),
     }
-    return environment.get_template(template.name).render(values)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"'sha256-{digest}'" if script else "'none'"
+    return environment.get_template(template.name).render(values, script=Markup(script), script_source=Markup(allowed))
 
 
 def html_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> str:
     """The page of a comparison. Of a series the last policy is unfolded, the others folded."""
     every = sections(comparison)
     series = [section for section in every if section.result is None]
+    last = comparison.policies[-1]
     return render(
         _TEMPLATES / "compare.html",
         command="offleash compare",
         title=title(comparison),
         warnings=comparison.warnings,
-        notes=[side_words(comparison.base), side_words(comparison.policies[-1].side), *comparison.notes],
+        verdict=verdict_words(last).partition(":"),
+        word=(last.leash.units.word if last.leash is not None else None) or "none",
+        tiles=_tiles(last),
+        notes=[side_words(comparison.base), side_words(last.side), *comparison.notes],
+        brief=brief_table(comparison),
         series=series,
         series_figures=series_figures(comparison) if series else [],
         policies=[_policy(comparison, section) for section in every if section.result is not None],
@@ -81,22 +95,24 @@ def _policy(comparison: Comparison, section: Section) -> dict[str, Any]:
         "section": section,
         "tiles": _tiles(result),
         "support_figure": support_figure(result),
-        "support": tables("support", "leash", "tasks-", "domains-"),
+        "line": verdict_words(result),
+        "support": tables("support", "tasks-", "domains-"),
         "passk_figure": passk_figure(result, [other for other in comparison.policies if other is not result]),
         "crossing": lead_words(result.overall.curves),
         "passk": tables("pass-at-k"),
-        "samples": tables("samples", "perplexity"),
+        "samples": tables("samples"),
+        "more": tables("leash", "perplexity", "importance"),
         "sensitivity_figures": sensitivity_figures(result) if result.sensitivity else [],
         "sensitivity": tables("sensitivity"),
         "moved": [
-            (name.capitalize(), moved_words(name, moved), moved.examples)
+            (name.capitalize(), moved_words(name, moved, len(moved.examples)), moved.examples)
             for name, moved in (("lost", result.lost), ("gained", result.gained))
         ],
     }
 
 
 def _tiles(result: PolicyResult) -> list[tuple[str, str, str]]:
-    """(name, value, detail) of the numbers at the top."""
+    """(name, value, detail) of the numbers at the top; the metrics beside what noise alone would give."""
     units, curves = result.overall.units.any_hit, result.overall.curves
     last = last_common(curves)
     passes = [("pass@1", 0), (f"pass@{curves.ks[last]:,}", last)]
@@ -104,14 +120,12 @@ def _tiles(result: PolicyResult) -> list[tuple[str, str, str]]:
         (name, f"{share(curves.base[i].value)} → {share(curves.policy[i].value)}", "base → policy")
         for name, i in passes
     ]
-    for metric, noise in (("srr", units.shrunk), ("ndr", units.expanded), ("nscr", None)):
-        value = units.estimates[metric]
-        interval = estimate(value).partition(" ")[2]
-        more = f"{interval} · {p_words(noise.p_strength)}" if noise is not None else interval
-        tiles.append((metric.upper(), share(value.value), more))
+    for metric in ("srr", "ndr", "nscr"):
+        value, interval = share(units.estimates[metric].value), estimate(units.estimates[metric]).partition(" ")[2]
+        tiles.append((metric.upper(), value, f"{interval} · noise {share(units.noise_metrics[metric])}"))
     if result.leash is not None:
-        line = result.leash.units
-        tiles.append(("verdict", line.word or DASH, f"reweighting has NSCR {estimate(line.against.line)}"))
+        line = result.leash.units.against.line
+        tiles.append(("NSCR of the reweighted base", share(line.value), estimate(line).partition(" ")[2]))
     more = f"k = 1 to {curves.ks[last]:,}"
     if curves.state == "crosses":
         more = " · ".join(f"{lead.leader} from {estimate(lead.since, number)}" for lead in curves.leads[1:])

@@ -61,7 +61,7 @@ def _support(pair: ModelPair, result: PolicyResult) -> Table:
     for scope, theirs, draws in _common(pair, result):
         rows.append((scope.name, "ours", span(scope.k_min, scope.k_max), *_counted(scope)))
         rows.append(("", "paper", draws, *_cells(theirs)))
-    header = ("", "", "k", "problems", "P", "E", "S", "O", *(metric.upper() for metric in METRICS))
+    header = ("", "", "k", "problems", "P", "S", "E", "O", *(metric.upper() for metric in METRICS))
     note = (
         f"{pair.name}: problems with a correct answer in k samples, as in arXiv 2507.14843. A domain is shown "
         "if all its tasks were sampled."
@@ -106,12 +106,12 @@ def _samples(pair: ModelPair, result: PolicyResult) -> Table:
 
 def _counted(scope: Scope) -> list[str]:
     estimates = scope.problem_level.any_hit.estimates
-    counts = [float(scope.problems), *(estimates[cell].value for cell in ("preserved", "expanded", "shrunk", "out"))]
+    counts = [float(scope.problems), *(estimates[cell].value for cell in CELLS)]
     return [*map(count, counts), *(share(estimates[metric].value) for metric in METRICS)]
 
 
 def _cells(d: Dynamics) -> list[str]:
-    counts = [d.total, d.preserved, d.expanded, d.shrunk, d.out]
+    counts = [d.total, d.preserved, d.shrunk, d.expanded, d.out]
     return [*(f"{units:,}" for units in counts), *(share(getattr(d, metric)) for metric in METRICS)]
 
 

@@ -4,13 +4,15 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
 
     {"format": 3, "confidence": 0.95, "warnings": [text], "notes": [text], "base": SIDE,
      "policies": [{"side": SIDE, "overall": SCOPE, "tasks": {name: SCOPE}, "domains": {name: SCOPE},
-                   "sensitivity": [{"eps": x, "observed": COUNTS and metrics, "posterior": {name: ESTIMATE}}],
+                   "sensitivity": [{"eps": x, "observed": COUNTS and metrics, "posterior": {name: ESTIMATE},
+                                    "noise": metrics of a second sample of the base, expected}],
                    "importance": {eps, "estimates": {name: ESTIMATE}, effective_samples, log_ratio_variance, withheld}
                    or null, "leash": {"unit": LINE, "problem": LINE, "pass_at_k": [{"k": k, "value": x}]} or null,
                    "lost": MOVED, "gained": MOVED}],
      "published": [{name, title, header, rows, note}] (only with --pair: our numbers and the paper's)}
 
-    SIDE      label, model, revision, step (or null), tasks, problems, draws, temperature, top_p, max_new_tokens, engine
+    SIDE      label, series (the run or folder that it is of), model, revision, step (or null), tasks, problems, draws,
+              temperature, top_p, max_new_tokens, engine
     SCOPE     problems, one_unit, k_min, k_max, n_min, rows_k, "unit": LEVEL, "problem": LEVEL,
               "pass_at_k": [{"k": k, "base": ESTIMATE, "policy": ESTIMATE, "difference": ESTIMATE}] (base - policy),
               "curves_state": crosses | base_ahead | policy_ahead | undecided | equal, over the k that both sides reach,
@@ -90,7 +92,7 @@ def _policy(result: PolicyResult) -> dict[str, Any]:
         "tasks": {scope.name: _scope(scope) for scope in result.tasks},
         "domains": {scope.name: _scope(scope) for scope in result.domains},
         "sensitivity": [
-            {"eps": row.eps, "observed": _dynamics(row.observed), "posterior": row.posterior}
+            {"eps": row.eps, "observed": _dynamics(row.observed), "posterior": row.posterior, "noise": row.noise}
             for row in result.sensitivity
         ],
         "importance": result.importance,

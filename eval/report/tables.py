@@ -5,7 +5,7 @@ Cells are not escaped here but by the writer of each format.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,6 +33,7 @@ from offleash.eval.report.numbers import (
     number,
     p_value,
     p_words,
+    percent,
     row_cell,
     share,
     span,
@@ -44,12 +45,22 @@ from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.leash.verdict import Word
 from offleash.eval.stats.support import CELLS, METRICS, detection_limit
 
+_CELL_NAMES = ("P", "S", "E", "O")
 _P_NOTE = (
     "p(S), p(E): of how firmly the units that moved were held, if nothing had changed; all samples of a fixed plan."
 )
 
 
 LEASH = "KL-optimal reweighting of the base at this pass@1"
+LEASH_SHORT = "the reweighted base at this pass@1"
+NOISE_NOTE = "Noise: what a second sample of the base would show, if nothing had changed."
+METRIC_WORDS = {
+    "srr": "fraction of base units retained",
+    "ndr": "fraction of policy units that are new",
+    "nscr": "(gained - lost) / union",
+}
+SHOWN_UNITS = 10
+"""Units lost and gained that a table lists; the page has them all."""
 VERDICTS: dict[Word, str] = {
     "shrinks": "Support shrinks",
     "expands": "Support expands",
@@ -80,8 +91,13 @@ class Section:
 
 
 def title(comparison: Comparison) -> str:
-    policies = comparison.policies
-    other = policies[0].side.label if len(policies) == 1 else f"{len(policies)} policies"
+    sides = [result.side for result in comparison.policies]
+    series = {side.series for side in sides if side.step is not None}
+    other = f"{len(sides)} policies"
+    if len(sides) == 1:
+        other = f"{sides[0].series}, {sides[0].label}," if any(series) else sides[0].label
+    elif len(series) == 1 and any(series) and all(side.step is not None for side in sides):
+        other = f"{sides[0].series}, {len(sides)} steps,"
     return f"{other} compared with {comparison.base.label}"
 
 
@@ -95,6 +111,12 @@ def sections(comparison: Comparison) -> list[Section]:
     return found
 
 
+def short_sections(comparison: Comparison) -> list[Section]:
+    """The series, if there are several policies, and the last policy."""
+    every = sections(comparison)
+    return every if len(every) == 1 else [every[0], every[-1]]
+
+
 def side_words(side: SideInfo) -> str:
     revision = f" ({side.revision})" if side.revision else ""
     knobs = {"temperature": side.temperature, "top-p": side.top_p, "at most": side.max_new_tokens}
@@ -105,11 +127,99 @@ def side_words(side: SideInfo) -> str:
     )
 
 
+def verdict_word(result: PolicyResult) -> str:
+    """Support shrinks; "" where nothing can be said."""
+    word = result.leash.units.word if result.leash is not None else None
+    return VERDICTS[word] if word else ""
+
+
+def verdict_words(result: PolicyResult) -> str:
+    """What became of support in a few sentences: what a report opens with."""
+    scope = result.overall
+    units, curves, last = scope.units.any_hit, scope.curves, last_common(scope.curves)
+    known = count(units.estimates["preserved"].value + units.estimates["shrunk"].value)
+    moved = []
+    for verb, cell, noise in (("lost", "shrunk", units.shrunk), ("gained", "expanded", units.expanded)):
+        p = p_words(noise.p if scope.cut else noise.p_strength)
+        moved.append(f"{count(units.estimates[cell].value)} are {verb} (noise {expectation(noise.expected)}, {p})")
+    passes = [f"pass@{curves.ks[i]:,} {share(curves.base[i].value)} → {share(curves.policy[i].value)}" for i in
+              sorted({0, last})]  # fmt: skip
+    text = (
+        f"{verdict_word(result) or 'No verdict'} at {result.side.label}: of the {known} {_units(scope)} that the "
+        f"base reached in {_k(scope)} samples, {moved[0]}; {moved[1]}. {', '.join(passes)}."
+    )
+    if result.leash is None:
+        return text
+    found = result.leash.units.against
+    line = f" NSCR {estimate(found.nscr)}"
+    return f"{text}{line}." if math.isnan(found.line.value) else f"{text}{line}; {LEASH}: {estimate(found.line)}."
+
+
+def brief_table(comparison: Comparison) -> Table:
+    """The one table of a short report: base, policy and noise; of a series one row per policy."""
+    return _brief_pair(comparison.policies[0]) if len(comparison.policies) == 1 else _brief_series(comparison)
+
+
+def _brief_pair(result: PolicyResult) -> Table:
+    scope, what = result.overall, _units(result.overall)
+    units, curves = scope.units.any_hit, scope.curves
+    rows: list[tuple[str, ...]] = [
+        (f"pass@{curves.ks[i]:,}", estimate(curves.base[i]), estimate(curves.policy[i]), "")
+        for i in sorted({0, last_common(curves)})
+    ]
+    for verb, cell, noise in (("lost", "shrunk", units.shrunk), ("gained", "expanded", units.expanded)):
+        rows.append((f"{what} {verb}", "", count(units.estimates[cell].value), expectation(noise.expected)))
+    for metric, words in METRIC_WORDS.items():
+        value = units.estimates[metric]
+        rows.append((f"{metric.upper()} ({words})", "", estimate(value), share(units.noise_metrics[metric])))
+    if result.leash is not None:
+        rows.append((f"NSCR of {LEASH_SHORT}", "", estimate(result.leash.units.against.line), ""))
+    for key in ("answer_entropy", "token_entropy", *RATES):
+        row = scope.rows[key]
+        rows.append((ROWS[key], *(row_cell(key, side, key not in RATES) for side in (row.base, row.policy)), ""))
+    note = f"{_k(scope)} samples of {scope.problems:,} problems. {NOISE_NOTE}"
+    return Table("brief", "Base and policy", ("", "base", "policy", "noise"), tuple(rows), note)
+
+
+def _brief_series(comparison: Comparison) -> Table:
+    k = common_k(comparison)
+    first = comparison.policies[0].overall
+    moves = ("lost", "noise", "gained", "noise")
+    header = ("", "pass@1", f"pass@{k:,}", *moves, "NSCR", "reweighting", "verdict", "failed")
+    base = _failed(first.rows[key].base for key in RATES)
+    rows = [("base", *_passes(first.curves, first.curves.base, k), *[""] * 7, base)]
+    for result in comparison.policies:
+        scope, units = result.overall, result.overall.units.any_hit
+        moved = [
+            cell
+            for name, noise in (("shrunk", units.shrunk), ("expanded", units.expanded))
+            for cell in (count(units.estimates[name].value), expectation(noise.expected))
+        ]
+        line, word = _line_cells(result, "units")
+        passes = _passes(scope.curves, scope.curves.policy, k)
+        failed = _failed(scope.rows[key].policy for key in RATES)
+        nscr = estimate(units.estimates["nscr"])
+        rows.append((one_line(result.side.label, 24), *passes, *moved, nscr, line.split(" ")[0], word, failed))
+    note = (
+        f"{_units(first).capitalize()} in {_k(first)} samples of {first.problems:,} problems. {NOISE_NOTE} "
+        f"Reweighting: NSCR of {LEASH_SHORT}. Failed: no answer, truncated, timed out or verifier error."
+    )
+    return Table("brief", "Series", header, tuple(rows), note)
+
+
+def _failed(rates: Iterable[Estimate]) -> str:
+    return percent(math.fsum(rate.value for rate in rates))
+
+
+def _units(scope: Scope) -> str:
+    return "problems" if scope.one_unit else "units"
+
+
 def summary(result: PolicyResult) -> tuple[str, ...]:
     """The main findings, in sentences."""
     scope = result.overall
     units = scope.units.any_hit
-    what = "problems" if scope.one_unit else "units"
+    what = _units(scope)
     known = count(units.estimates["preserved"].value + units.estimates["shrunk"].value)
     lost, gained = (count(units.estimates[cell].value) for cell in ("shrunk", "expanded"))
     curves = scope.curves
@@ -241,7 +351,7 @@ def _support_table(scope: Scope, confidence: str) -> Table:
             metrics = [estimate(support.estimates[metric]) for metric in METRICS]
             noise = [_noise_words(support.shrunk, scope.cut), _noise_words(support.expanded, scope.cut)]
             rows.append((f"{name}, hits ≥ {support.threshold}", *counts, *noise, *metrics))
-    header = ("", "P", "S", "E", "O", "S expected", "E expected", *(metric.upper() for metric in METRICS))
+    header = ("", *_CELL_NAMES, "S expected", "E expected", *(metric.upper() for metric in METRICS))
     stable = scope.units.stable
     stable_limit = f", {stable.detection_limit:.2g} outside hits ≥ {stable.threshold}" if stable else ""
     tested = "their number at this k" if scope.cut else "how firmly the units that moved were held"
@@ -271,7 +381,7 @@ def _noise_words(noise: Noise, cut: bool) -> str:
 
 def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Table]:
     """The paper's Tables 6 to 12, at the problem level and, where it differs, the unit level."""
-    header = ("", "problems", "k", "base", "policy", *(m.upper() for m in METRICS), "P", "E", "S", "O", "p(S)", "p(E)")
+    header = ("", "problems", "k", "base", "policy", *(m.upper() for m in METRICS), *_CELL_NAMES, "p(S)", "p(E)")
     tables = []
     several = not all(scope.one_unit for scope in scopes)
     for level_name in ("problems", "units") if several else ("problems",):
@@ -284,13 +394,13 @@ def _scope_tables(name: str, heading: str, scopes: Sequence[Scope]) -> list[Tabl
 
 
 def _level_cells(level: Level) -> list[str]:
-    """Base rate, policy rate, the metrics, the counts in the paper's order and the two p-values."""
+    """Base rate, policy rate, the metrics, the counts and the two p-values."""
     support = level.any_hit
     p, s, e, o = (support.estimates[cell].value for cell in CELLS)
     total = p + s + e + o
     rates = [share((p + side) / total if total else math.nan) for side in (s, e)]
     metrics = [estimate(support.estimates[metric]) for metric in METRICS]
-    counts = [count(units) for units in (p, e, s, o)]
+    counts = [count(units) for units in (p, s, e, o)]
     return [*rates, *metrics, *counts, p_value(support.shrunk.p_strength), p_value(support.expanded.p_strength)]
 
 
@@ -307,7 +417,7 @@ def _series(comparison: Comparison) -> list[Table]:
     """The paper's Table 4: one row per checkpoint."""
     k = common_k(comparison)
     metrics = [metric.upper() for metric in METRICS]
-    header = ("", "step", "k", "pass@1", f"pass@{k:,}", *metrics, "P", "E", "S", "O", "p(S)", "p(E)")
+    header = ("", "step", "k", "pass@1", f"pass@{k:,}", *metrics, *_CELL_NAMES, "p(S)", "p(E)")
     header += ("NSCR of reweighting", "verdict", "crossing")
     several = not all(result.overall.one_unit for result in comparison.policies)
     tables = []
@@ -323,7 +433,7 @@ def _series(comparison: Comparison) -> list[Table]:
             line = _line_cells(result, name)
             rows.append((*lead, *passes, *_level_cells(level)[2:], *line, crossing_cell(scope.curves)))
         note = (
-            f"P preserved, E expanded, S shrunk, O out, at hits ≥ 1 in k samples. {_P_NOTE} "
+            f"P preserved, S shrunk, E expanded, O out, at hits ≥ 1 in k samples. {_P_NOTE} "
             f"Reweighting: {LEASH}. "
             "Crossing: the k at which the lead in pass@k changes hands, or who is ahead beyond noise; a dash where "
             "no lead is."
@@ -359,7 +469,7 @@ def _leash_table(scope: Scope, leash: Leash, confidence: str) -> Table:
         "bound holds whatever they are, and is nearer with more samples of the base than k. Expands: beyond the "
         "reweighting; as good: at most .01 below it; shrinks: NSCR below 0; each beyond its error; keeps: none."
     )
-    return Table("leash", LEASH, ("", "P", "S", "E", "O", "NSCR", "verdict"), tuple(rows), note)
+    return Table("leash", LEASH, ("", *_CELL_NAMES, "NSCR", "verdict"), tuple(rows), note)
 
 
 def _passk_table(result: PolicyResult, confidence: str) -> Table:
@@ -427,7 +537,7 @@ def _sensitivity_table(result: PolicyResult) -> Table:
         observed = [share(getattr(table, metric)) for metric in ("srr", "ndr", "nscr")]
         posterior = [estimate(row.posterior[metric]) for metric in ("srr", "ndr", "nscr")]
         rows.append((f"1/{round(1 / row.eps):,}", *counts, *observed, *posterior))
-    header = ("threshold ε", "P", "S", "E", "O", "SRR", "NDR", "NSCR", "SRR (post.)", "NDR (post.)", "NSCR (post.)")
+    header = ("threshold ε", *_CELL_NAMES, "SRR", "NDR", "NSCR", "SRR (post.)", "NDR (post.)", "NSCR (post.)")
     note = (
         "Units whose rate is above the threshold ε: by hits / samples, and (post.) by empirical Bayes: a Beta "
         "fitted to each side's hits, with intervals over problems. Below "
@@ -443,7 +553,7 @@ def _importance_table(found: Importance, confidence: str) -> Table:
         return Table("importance", title, ("", "withheld because"), (("units", found.withheld),), trust)
     counts = [count(found.estimates[cell].value) for cell in CELLS]
     metrics = [estimate(found.estimates[metric]) for metric in METRICS]
-    header = ("", "P", "S", "E", "O", *(metric.upper() for metric in METRICS), "effective samples")
+    header = ("", *_CELL_NAMES, *(metric.upper() for metric in METRICS), "effective samples")
     note = (
         "The samples of both sides, each weighed by its probability under both models, which reaches below the "
         f"detection limit of counts. {confidence} intervals over problems. {trust}"
@@ -463,17 +573,23 @@ def _moved_tables(result: PolicyResult) -> list[Table]:
                 "yes" if example.whole_problem else "no",
                 "yes" if example.sure else "no",
             )
-            for example in moved.examples
+            for example in moved.examples[:SHOWN_UNITS]
         )
         header = ("problem", "answer", "base hits", "policy hits", "whole problem", "beyond chance")
         if rows:
-            tables.append(Table(name, name.capitalize(), header, rows, moved_words(name, moved)))
+            tables.append(Table(name, name.capitalize(), header, rows, moved_words(name, moved, len(rows))))
     return tables
 
 
-def moved_words(name: str, moved: Moved) -> str:
-    shown = f"; the {len(moved.examples)} clearest are shown" if len(moved.examples) < moved.units else ""
-    return f"{moved.units:,} units {name}, {moved.problems:,} problems entirely, of all samples{shown}."
+def moved_words(name: str, moved: Moved, listed: int) -> str:
+    """`listed`: how many are shown."""
+    shown = f"; the {listed:,} clearest are shown" if listed < moved.units else ""
+    units, problems = _counted(moved.units, "unit"), _counted(moved.problems, "problem")
+    return f"{units} {name}, {problems} entirely, of all samples{shown}."
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _levels(scope: Scope) -> list[tuple[str, Level]]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from offleash.eval.comparison.result import Comparison
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import check_writable, write_atomic
-from offleash.eval.report.markup import latex_report, markdown_report
+from offleash.eval.report.latex import latex_report
+from offleash.eval.report.markup import markdown_report
 from offleash.eval.report.page import html_report
 from offleash.eval.report.record import json_report
 from offleash.eval.report.tables import Table

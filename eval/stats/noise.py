@@ -179,8 +179,10 @@ def _support_by_hits(n_u: Ints, k_u: Ints, most: int, threshold: int) -> tuple[F
 def one_sided(total_u: Ints, n_here_u: Ints, n_there_u: Ints, threshold: int) -> Floats:
     """P(at least `threshold` of the total here, fewer there), the total split at random over both pools."""
     chance_u = np.zeros(total_u.shape)
-    for n_here, n_there in np.unique(np.stack([n_here_u, n_there_u], axis=1), axis=0).tolist():
-        same = (n_here_u == n_here) & (n_there_u == n_there)
+    wide = int(n_there_u.max(initial=0)) + 1
+    pools_u = n_here_u * wide + n_there_u
+    for n_here, n_there in (divmod(pools, wide) for pools in np.unique(pools_u).tolist()):
+        same = pools_u == n_here * wide + n_there
         chance_u[same] = _one_sided_of_pools(total_u[same], n_here, n_there, threshold)
     return chance_u
 

@@ -177,6 +177,11 @@ def bootstrap_dynamics(
     return {name: interval(float(observed[name]), resampled[name], n, confidence) for name in CELLS + METRICS}
 
 
+def expected_metrics(reached: float, lost: float, gained: float) -> dict[str, float]:
+    """The four metrics of a sample that is expected to lose and gain so many units of those that the base reached."""
+    return {name: float(value) for name, value in metrics([reached - lost, lost, gained, 0.0]).items()}
+
+
 def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
     numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
     return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)

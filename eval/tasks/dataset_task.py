@@ -233,7 +233,7 @@ def _ids(rows: Sequence[Row], prompts: Sequence[str | Messages], column: str | N
             what = "prompt" if chosen is None else f"{chosen} {problem_id!r}"
             raise ConfigError(
                 f"task {name!r}: rows {first[problem_id]} and {number} have the same {what}: remove one of them"
-                + ("" if chosen else ", or name a column of ids with ids=...")
+                + ("" if chosen else ", or give each row an id in a column id")
             )
         first[problem_id] = number
     return found

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from offleash.callbacks.counted import count_pool, pool_metrics, step_metrics
+from offleash.callbacks.counted import count_base, count_pool, pool_metrics, step_metrics
 from offleash.callbacks.metrics import measured, sample_metrics, support_metrics
 from offleash.eval.errors import PoolError
 from offleash.eval.pool.pool import Pool
@@ -102,3 +102,10 @@ def test_an_incomplete_stopped_pool_and_two_plans_are_refused(tmp_path):
     fixed = make_pool(tmp_path / "fixed", hits=[5, 2], k=CAP)
     with pytest.raises(PoolError, match="plans"):
         step_metrics(count_pool(fixed), count_pool(pool), 1.0)
+
+
+def test_a_base_that_solves_nothing_is_warned_of(tmp_path, capsys):
+    count_base(make_pool(tmp_path / "a", hits=[0, 1, 0], k=4))
+    assert "WARNING" not in capsys.readouterr().out
+    count_base(make_pool(tmp_path / "b", hits=[0, 0, 0], k=4))
+    assert "WARNING: the base solved none of 3 problems in 4 samples" in capsys.readouterr().out

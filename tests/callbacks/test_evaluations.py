@@ -139,6 +139,15 @@ def test_an_evaluation_at_a_step_that_is_not_measured_is_refused_before_training
         trainer.train()
 
 
+def test_a_metric_that_the_monitor_does_not_measure_is_refused_and_the_trainers_own_are_not(stock) -> None:
+    for named, meant in (("support/unit/nscrr", NSCR), ("pass_at_k/8", "pass_at_k/4")):
+        trainer = stock(save_strategy="best", metric_for_best_model=named)
+        with pytest.raises(ConfigError, match=f"metric_for_best_model.*{named}.*did you mean {meant}"):
+            SupportCallback(trainer, load_task("countdown", **PROBE), k=4)
+    own = stock(metric_for_best_model="rewards/correct/mean")
+    assert SupportCallback(own, load_task("countdown", **PROBE), k=4).evaluations.tag is None
+
+
 def test_a_failed_measurement_is_never_the_best_and_does_not_end_the_run(stock) -> None:
     settings = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": NSCR, "max_steps": 2}
     trainer = stock(evaluated=True, save_strategy="best", **settings)

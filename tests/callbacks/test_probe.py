@@ -63,9 +63,10 @@ def verdicts(monitor):
     return table.to_pylist()
 
 
-def test_the_three_lines_judge_by_the_first_of_several_rewards_as_the_trainer_does(trainer_of):
+def test_the_three_lines_judge_by_the_first_of_several_rewards_as_the_trainer_does(trainer_of, capsys):
     trainer = trainer_of([has_digit, length], eval_dataset=Dataset.from_list(PROBE))
     monitor = measured(trainer)
+    assert "has_digit" in capsys.readouterr().out  # said, because the first may be one of format
     digits = {problem.id: row["digit"] for problem, row in zip(monitor.task.problems, PROBE, strict=True)}
     rows = verdicts(monitor)
     assert len(rows) == 4 * len(PROBE)

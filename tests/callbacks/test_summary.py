@@ -48,6 +48,10 @@ def test_noise_rates_are_those_of_a_base_that_is_sampled_twice() -> None:
     assert all(map(math.isnan, noise_rates(metrics(preserved=80, shrunk=20)).values()))
 
 
+def test_a_base_that_solved_nothing_has_no_noise_rates() -> None:
+    assert noise_rates(metrics(preserved=0, shrunk=0, expected_shrunk=0, expected_expanded=1e-4)) == {}
+
+
 def test_spellings_are_named_as_such_and_only_where_they_are_told_apart() -> None:
     spelled = {tags.SPELLING.shrunk.tag: 40.0, tags.SPELLING.p_shrunk_strength.tag: 0.02}
     assert spelling_words(spelled) == ", spellings lost 40 (p = .020)"

@@ -1,7 +1,9 @@
 """Nothing but `say` prints, and `say` shows control characters instead of sending them."""
 
 import ast
+import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import offleash.callbacks
 import offleash.eval
 import offleash.train
 from offleash.eval.console import say, visible
+from offleash.eval.report.text import painted
 from offleash.train.cli import main
 
 HOSTILE = {
@@ -73,3 +76,22 @@ def test_import_and_compare_of_hostile_names_print_nothing_raw(
     assert refused != 0, (made, compared)
     assert "\x1b" not in out + err
     assert "⟨U+001B⟩" in out + err
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "colored"),
+    [(True, {}, True), (False, {}, False), (True, {"NO_COLOR": "1"}, False), (True, {"TERM": "dumb"}, False)],
+)
+def test_color_is_for_terminals_and_never_a_model_s(
+    terminal: bool, environment: dict[str, str], colored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    say("Support shrinks\nmodel \x1b[31mred", paint=painted)
+    assert ("\x1b[1m" in stream.getvalue()) == colored
+    assert "model ⟨U+001B⟩[31mred" in stream.getvalue()

@@ -92,3 +92,14 @@ def test_imports_of_what_is_not_ours_are_announced_before_they_happen(tmp_path, 
 def test_a_name_without_a_module_is_told(name):
     with pytest.raises(ConfigError, match="your own: my_module:MyClass"):
         find("task", name, {}, ())
+
+
+def test_what_a_constructor_of_ones_own_raises_is_one_line_with_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_failing.py").write_text(
+        "class Own:\n    def verify(self): ...\n    def correct_answers(self): ...\n"
+        "    def __init__(self):\n        open('not_there.json')\n"
+    )
+    with pytest.raises(ConfigError, match=r"my_failing:Own.*FileNotFoundError.*not_there.json.*my_failing.py, line 5"):
+        load_task("my_failing:Own")

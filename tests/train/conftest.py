@@ -96,6 +96,13 @@ def launch_patched(tmp_path_factory, launch) -> Callable[..., subprocess.Complet
 
 
 @pytest.fixture(scope="session")
+def colocated(vllm_base: Path) -> dict[str, Any]:
+    """Settings of a run with vLLM in the trainer's process."""
+    vllm = {"config": RECIPES / "lab" / "vllm.yaml", "model_name_or_path": vllm_base}
+    return {**vllm, "lr_scheduler_type": "constant"}
+
+
+@pytest.fixture(scope="session")
 def logged() -> Callable[[Path, int], Any]:
     """The trainer's own log in a run's checkpoint."""
 

@@ -24,14 +24,10 @@ import pytest
 from transformers import AutoModelForCausalLM
 from trl import GRPOConfig
 
-from offleash import recipes
 from offleash.eval.engines.vllm_seam import multiply_unpacked
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.train.preflight.vllm_cpu import engine_dtype, prepare_vllm
-
-RECIPES = Path(recipes.__path__[0])
-COLOCATED = {"config": RECIPES / "lab" / "vllm.yaml", "lr_scheduler_type": "constant"}
 
 MISSED = """
 from trl.generation.vllm_generation import VLLMGeneration as Generation
@@ -85,6 +81,12 @@ def test_the_engine_gets_the_dtype_the_model_is_loaded_in(asked: str | None, dty
     assert engine_dtype(configured(), str(lab_base)) == "float32"
 
 
+@pytest.mark.slow
+def test_a_model_that_vllm_cannot_run_on_a_cpu_is_refused_before_it_is_loaded(lab_base: Path) -> None:
+    with pytest.raises(ConfigError, match=r"size is 24, it knows 32, 64"):
+        prepare_vllm(configured(use_vllm=True, vllm_mode="colocate"), str(lab_base))
+
+
 @pytest.fixture
 def launch_patched(launch_patched: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*args: Any, **settings: Any) -> Any:
@@ -111,9 +113,9 @@ def served(folder: Path, read_scalars: Any) -> dict[int, float]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: Any, launch: Any) -> Path:
+def whole(tmp_path_factory: Any, launch: Any, colocated: dict[str, Any]) -> Path:
     folder: Path = tmp_path_factory.mktemp("colocated") / "run"
-    done = launch(folder, max_steps=4, **COLOCATED)
+    done = launch(folder, max_steps=4, **colocated)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Traceback" not in done.stderr
     return folder
@@ -146,12 +148,19 @@ def test_the_monitor_measures_through_the_engine(whole: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_colocated_run_continues_on_its_trajectory_and_finds_the_same_base(
-    whole: Path, tmp_path: Path, launch: Any, launch_and_kill: Any, logged: Any, trajectory: Any, read_scalars: Any
+    whole: Path,
+    tmp_path: Path,
+    launch: Any,
+    launch_and_kill: Any,
+    logged: Any,
+    trajectory: Any,
+    read_scalars: Any,
+    colocated: dict[str, Any],
 ) -> None:
     folder = tmp_path / "run"
-    launch_and_kill(folder, folder / "checkpoint-2" / "trainer_state.json", max_steps=4, **COLOCATED)
+    launch_and_kill(folder, folder / "checkpoint-2" / "trainer_state.json", max_steps=4, **colocated)
     shutil.rmtree(tmp_path / "base-pools")  # drawn at step 0 from the policy; now from the base put in its place
-    again = launch(folder, max_steps=4, resume="true", **COLOCATED)
+    again = launch(folder, max_steps=4, resume="true", **colocated)
     assert again.returncode == 0, again.stderr[-4000:]
     assert "continuing from" in again.stdout
     assert trajectory(logged(folder, 4)) == trajectory(logged(whole, 4))
@@ -170,9 +179,9 @@ def test_a_killed_colocated_run_continues_on_its_trajectory_and_finds_the_same_b
     ids=["missed", "half", "garbage"],
 )
 def test_a_weight_sync_that_fails_stops_the_run(
-    fault: str, step: int, says: str, launch_patched: Any, tmp_path: Path
+    fault: str, step: int, says: str, launch_patched: Any, tmp_path: Path, colocated: dict[str, Any]
 ) -> None:
-    done = launch_patched(tmp_path / "run", fault, max_steps=3, **COLOCATED)
+    done = launch_patched(tmp_path / "run", fault, max_steps=3, **colocated)
     assert done.returncode != 0
     (line,) = error_lines(done)
     assert f"vLLM does not serve the weights in training (step {step}, process 0)" in line
@@ -181,8 +190,10 @@ def test_a_weight_sync_that_fails_stops_the_run(
 
 
 @pytest.mark.slow
-def test_one_stale_engine_of_two_stops_both_processes(launch_patched: Any, tmp_path: Path) -> None:
-    done = launch_patched(tmp_path / "run", MISSED_BY_ONE, "cpu_two_processes", max_steps=3, **COLOCATED)
+def test_one_stale_engine_of_two_stops_both_processes(
+    launch_patched: Any, tmp_path: Path, colocated: dict[str, Any]
+) -> None:
+    done = launch_patched(tmp_path / "run", MISSED_BY_ONE, "cpu_two_processes", max_steps=3, **colocated)
     assert done.returncode != 0
     assert error_lines(done)
     assert all("(step 1, process 1)" in line for line in error_lines(done))
@@ -191,18 +202,24 @@ def test_one_stale_engine_of_two_stops_both_processes(launch_patched: Any, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "difference"), [("float32", 1e-5), ("bfloat16", 0.05)])
 def test_untied_embeddings_are_served_too_and_nothing_is_drawn_by_transformers(
-    dtype: str, difference: float, launch_patched: Any, lab_base: Path, tmp_path: Path, read_scalars: Any
+    dtype: str,
+    difference: float,
+    launch_patched: Any,
+    vllm_base: Path,
+    tmp_path: Path,
+    read_scalars: Any,
+    colocated: dict[str, Any],
 ) -> None:
-    model = AutoModelForCausalLM.from_pretrained(lab_base, dtype="float32")
+    model = AutoModelForCausalLM.from_pretrained(vllm_base, dtype="float32")
     assert model.config.tie_word_embeddings
-    shutil.copytree(lab_base, tmp_path / "model")
+    shutil.copytree(vllm_base, tmp_path / "model")
     model.config.tie_word_embeddings = False
     model.lm_head.weight = type(model.lm_head.weight)(model.lm_head.weight.detach().clone())
     model.save_pretrained(tmp_path / "model")
     settings = {"model_name_or_path": tmp_path / "model", "dtype": dtype, "max_steps": 3, "monitor_every": 2}
     # Weights in bfloat16 are refused, as they barely train; what is served can be compared all the same.
     unrefused = "from offleash.train import grpo\ngrpo.check_weight_dtype = lambda training, model: None\n"
-    done = launch_patched(tmp_path / "run", unrefused + ENGINE_ONLY, **settings, **COLOCATED)
+    done = launch_patched(tmp_path / "run", unrefused + ENGINE_ONLY, **{**colocated, **settings})
     assert done.returncode == 0, done.stderr[-4000:]
     differences = served(tmp_path / "run", read_scalars)
     assert len(differences) == 3
@@ -212,8 +229,10 @@ def test_untied_embeddings_are_served_too_and_nothing_is_drawn_by_transformers(
 
 
 @pytest.mark.slow
-def test_zero3_in_two_processes_serves_gathered_weights(launch: Any, tmp_path: Path, read_scalars: Any) -> None:
-    done = launch(tmp_path / "run", "cpu_zero3", max_steps=3, **COLOCATED)
+def test_zero3_in_two_processes_serves_gathered_weights(
+    launch: Any, tmp_path: Path, read_scalars: Any, colocated: dict[str, Any]
+) -> None:
+    done = launch(tmp_path / "run", "cpu_zero3", max_steps=3, **colocated)
     assert done.returncode == 0, done.stderr[-4000:]
     differences = served(tmp_path / "run", read_scalars)
     assert set(differences) == {1, 2, 3}
@@ -241,7 +260,7 @@ class VllmServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self.url, self.log = f"http://127.0.0.1:{port}", log
+        self.url, self.model, self.log = f"http://127.0.0.1:{port}", model, log
         self.line = [
             *[sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)],
             *["--model", str(model), "--dtype", "float32", "--enforce-eager", "--max-model-len", "128"],
@@ -276,15 +295,16 @@ class VllmServer:
 
 
 @pytest.fixture(scope="module")
-def server(lab_base: Path, tmp_path_factory: Any) -> Iterator[VllmServer]:
-    made = VllmServer(lab_base, tmp_path_factory.mktemp("server") / "log")
+def server(vllm_base: Path, tmp_path_factory: Any) -> Iterator[VllmServer]:
+    made = VllmServer(vllm_base, tmp_path_factory.mktemp("server") / "log")
     made.start()
     yield made
     made.stop()
 
 
 def against(server: VllmServer) -> dict[str, Any]:
-    return {"use_vllm": "true", "vllm_mode": "server", "vllm_server_base_url": server.url, "num_generations": 8}
+    vllm = {"use_vllm": "true", "vllm_mode": "server", "vllm_server_base_url": server.url, "num_generations": 8}
+    return {**vllm, "model_name_or_path": server.model}
 
 
 @pytest.mark.slow

@@ -33,6 +33,9 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.flags import command_parser
 from offleash.train.recipe.catalogue import find_recipe
 
+_NAMED = 8
+"""Runs without a result that are named; the report has them all."""
+
 
 def main(argv: list[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
@@ -71,8 +74,9 @@ def main(argv: list[str]) -> int:
         say(f"\nFiles: {out}/report.html, report.md, report.json and the figures.")
         say(f"TensorBoard: tensorboard --logdir {out}")
     if lacking:
-        names = ", ".join(run.name for run in lacking)
-        say(f"offleash: {len(lacking)} of {len(runs)} runs have no result: {names}", error=True)
+        names = ", ".join(run.name for run in lacking[:_NAMED])
+        more = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
+        say(f"offleash: {len(lacking)} of {len(runs)} runs have no result: {names}{more}", error=True)
     return 1 if lacking or failed else 0
 
 

@@ -73,7 +73,7 @@ def _follow_dumps(argv: list[str]) -> int:
     from offleash.callbacks.watch.settings import WatchSettings
     from offleash.eval.flags import from_flags
 
-    how, task = from_flags(WatchSettings, options), _load_task(options) if options.task else None
+    how, task = from_flags(WatchSettings, options), _load_task(options) if options.task or options.data else None
     from offleash.callbacks.watch.dumps import DumpWatcher
 
     base = None if options.base == "first" else Path(options.base)
@@ -86,10 +86,13 @@ def _follow_dumps(argv: list[str]) -> int:
 
 
 def _load_task(options: argparse.Namespace) -> "Task":
-    from offleash.eval.flags import json_option
+    from offleash.eval.commands.data_flags import EITHER, one_task
     from offleash.eval.tasks import load_task
 
-    return load_task(options.task, **json_option(options.task_args, "--task-args"))
+    name, arguments = one_task(options)
+    if name is None:
+        raise ConfigError(EITHER)
+    return load_task(name, **arguments)
 
 
 def _summarize(journal: "Journal", left_out: Mapping[int, str]) -> int:
@@ -106,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     from offleash.eval.commands.sample_options import add_budget, add_how
 
     made, what = _common()
-    what.add_argument("--task", required=True, help="the probe problems: a name (offleash tasks) or my_module:MyTask")
+    what.add_argument("--task", help="the probe problems: a name (offleash tasks) or my_module:MyTask; or give --data")
     what.add_argument("--base", required=True, metavar="MODEL", help="the model that the run started from")
     what.add_argument("--base-pools", type=Path, metavar="DIR", help="folder of base pools (default: beside OUT)")
     what.add_argument(
@@ -126,6 +129,7 @@ def _dumps_parser() -> argparse.ArgumentParser:
 
 def _common() -> tuple[argparse.ArgumentParser, "argparse._ArgumentGroup"]:
     from offleash.callbacks.watch.settings import WatchSettings
+    from offleash.eval.commands.data_flags import add_own_benchmark
 
     made = command_parser("watch", __doc__)
     made.add_argument("dir", type=Path, metavar="DIR", help="folder of the run; it may not exist yet")
@@ -133,6 +137,7 @@ def _common() -> tuple[argparse.ArgumentParser, "argparse._ArgumentGroup"]:
     what.add_argument("--dumps", action="store_true", help="follow files of samples instead of checkpoints")
     what.add_argument("--task-args", default="{}", metavar="JSON", help="arguments of the task")
     what.add_argument("--out", type=Path, help="folder of the results (default: DIR)")
+    add_own_benchmark(made.add_argument_group("a benchmark of your own (short for the task `data` and its arguments)"))
     when = made.add_argument_group("which steps")
     add_flags(when, WatchSettings, "every", "order", "behind", "poll")
     when.add_argument("--once", action="store_true", help="measure what is there, then end")

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from trl import GRPOConfig
 
-from offleash.callbacks.evaluations import chosen_metric, measured_tags
+from offleash.callbacks.evaluations import check_is_measured, measured_tags
 from offleash.callbacks.guard import SHORT, Rule, SupportGuard
 from offleash.callbacks.metrics import measured
 from offleash.eval.errors import ConfigError, OffleashError
@@ -128,10 +128,7 @@ def check_best_metric(recipe: Recipe) -> None:
     if not run.monitor_every:
         raise ConfigError(f"metric_for_best_model ({named}) needs the monitor: set monitor_every to a number of steps")
     known = measured_tags(run.monitor_k, training.temperature, run.monitor_exact)
-    if chosen_metric(training, known) is None:
-        close = difflib.get_close_matches(named, sorted(known), n=1)
-        hint = f"did you mean {close[0]}?" if close else "`offleash metrics` lists them, e.g. support/unit/nscr"
-        raise ConfigError(f"metric_for_best_model: the monitor measures no {named!r}; {hint}")
+    check_is_measured(named, known)
     if training.save_strategy == "no":
         raise ConfigError(f"metric_for_best_model ({named}) keeps no checkpoint with save_strategy no: set it to best")
     if any(rule.compare == "best" for rule in _rules(run)):

@@ -34,8 +34,8 @@ def leash_figure(judged: Judged, base: ExactPath) -> "Figure":
 
     e = EPSILONS.index(judged.plan.eps)
     points = [
-        Point(one_line(arm.trial.arm, 24), kind_of(arm.trial.arm, arm.trial.is_control), arm.passed, arm.nscr_e[e])
-        for arm in judged.arms
+        Point(one_line(arm.trial.name, 24), kind_of(arm.trial.arm, arm.trial.is_control), arm.passed, arm.nscr_e[e], i)
+        for i, arm in enumerate(judged.arms)
         if math.isfinite(arm.nscr_e[e].value)
     ]
     height = max(4.2, LINE * len(points) + 1.0)
@@ -95,7 +95,7 @@ def _leash_curve(base: ExactPath, start: float, high: float, e: int) -> tuple[li
 
 def _floor_line(axes: Any, arm: ArmResult, i: int) -> str:
     values = [nscr.value for nscr in arm.nscr_e]
-    name = one_line(arm.trial.arm, 24)
+    name = one_line(arm.trial.name, 24)
     plain, control = arm.trial.arm == PLAIN, arm.trial.is_control
     style = {"color": SOFT if control else POLICY, "lw": 1.8 if plain else 1.1, "alpha": 1.0 if plain else 0.8}
     axes.plot(EPSILONS, values, marker="oDsv^<>Pp*hX"[i % 12], mfc="none" if control else POLICY, label=name, **style)

@@ -34,6 +34,13 @@ class Point:
     """`plain`, `control` or `variant`."""
     x: Estimate
     y: Estimate
+    place: int
+    """Among the arms of the report, in whose page the figure's parts and the rows of tables are found by it."""
+
+
+def gid(place: int) -> str:
+    """The id of everything that is drawn of an arm: see `figure_style.inline_svg`."""
+    return f"arm:{place}"
 
 
 def kind_of(arm: str, is_control: bool) -> str:
@@ -80,8 +87,8 @@ def _figure(
 
 def _points(analysis: Analysis, metric: str) -> list[Point]:
     points = [
-        Point(one_line(v.name, 24), kind_of(v.name, v.is_control), v.estimates["pass_at_1"], v.estimates[metric])
-        for v in analysis.variants
+        Point(one_line(v.name, 24), kind_of(v.name, v.is_control), v.estimates["pass_at_1"], v.estimates[metric], i)
+        for i, v in enumerate(analysis.variants)
     ]
     return [point for point in points if math.isfinite(point.x.value) and math.isfinite(point.y.value)]
 
@@ -123,7 +130,9 @@ def draw_point(axes: Any, point: Point) -> None:
     marker, fill, edge = SHAPES[point.kind]
     x, y = point.x.value, point.y.value
     style = {"ms": 6, "mfc": fill, "mec": edge, "mew": 1.4, "ecolor": (edge, 0.4), "elinewidth": 1, "capsize": 2}
-    axes.errorbar(x, y, xerr=_arms(point.x), yerr=_arms(point.y), fmt=marker, zorder=3, **style)
+    drawn = axes.errorbar(x, y, xerr=_arms(point.x), yerr=_arms(point.y), fmt=marker, zorder=3, **style)
+    for part in drawn.get_children():
+        part.set_gid(gid(point.place))
 
 
 def _arms(e: Estimate) -> list[list[float]] | None:
@@ -146,7 +155,7 @@ def name_points(axes: Any, points: Sequence[Point], gap: float) -> None:
     heights = rising([(point.y.value - low) / (high - low) - i * gap for i, point in enumerate(points)])
     top = 1 - (len(points) - 1) * gap
     for i, (point, height) in enumerate(zip(points, heights, strict=True)):
-        axes.annotate(
+        name = axes.annotate(
             point.name,
             (point.x.value, point.y.value),
             xytext=(1.04, min(max(height, 0.0), top) + i * gap),
@@ -156,6 +165,8 @@ def name_points(axes: Any, points: Sequence[Point], gap: float) -> None:
             annotation_clip=False,
             zorder=2,
         )
+        name.set_gid(gid(point.place))
+        name.arrow_patch.set_gid(gid(point.place))
 
 
 def _told(metric: str, points: Sequence[Point]) -> str:

@@ -1,4 +1,7 @@
-"""TensorBoard's HParams page of a sweep: variant, seed and the overlay's settings beside the results.
+"""TensorBoard's HParams page of a sweep: a row per variant, with its verdict and settings beside the results.
+
+The seeds of a variant are one session group, whose metrics the page averages. A run's session is written beside the
+run's own event files, so that `tensorboard --logdir OUT` lists no run twice.
 
 The page takes its columns from the first experiment record it finds. `SummaryWriter.add_hparams` writes a record per
 run with only that run's keys, so one record with the keys of all runs is written here; TensorBoard's own helpers need
@@ -19,33 +22,53 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 from torch.utils.tensorboard import SummaryWriter
 
 from offleash.train.explorers.metrics import VARIANT
+from offleash.train.run_folder.folder import events_folder
 from offleash.train.variants.results import METRICS, Measured
 
 Setting = float | str | bool
+_SUFFIX = ".hparams"
+_FOLDER = "tensorboard"
+"""Of what all runs share."""
 
 
 def write_hparams(
-    folder: Path, runs: Sequence[Measured], settings: Mapping[tuple[str, int], Mapping[str, Any]]
+    out: Path,
+    runs: Sequence[Measured],
+    settings: Mapping[str, Mapping[str, Any]],
+    verdicts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write event files under `folder`, a folder per run, replacing those of an earlier report.
+    """Write event files into the runs' folders and OUT/tensorboard, replacing those of an earlier report.
 
-    `settings`: (variant, seed) -> the overlay's settings when the run was started.
+    `settings`: variant -> the overlay's settings when its runs were started. `verdicts`: variant -> what was judged.
     """
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(out / _FOLDER, ignore_errors=True)
     of_runs = [
-        {"variant": run.variant, "seed": float(run.seed), **_flat(settings[run.variant, run.seed])} for run in runs
+        {
+            "variant": run.variant,
+            **({"verdict": verdicts.get(run.variant, "")} if verdicts is not None else {}),
+            **_flat(settings[run.variant]),
+        }
+        for run in runs
     ]
-    with SummaryWriter(str(folder / "all")) as writer:
+    with SummaryWriter(str(out / _FOLDER)) as writer:
         writer._get_file_writer().add_summary(_experiment(of_runs))
     for run, of_run in zip(runs, of_runs, strict=True):
-        _write_session(folder / f"{run.variant}-seed-{run.seed}", run, of_run)
+        _write_session(_event_folder(out / run.variant / f"seed-{run.seed}"), run, of_run)
+
+
+def _event_folder(run: Path) -> Path:
+    """Where the run's own event files are, without ours of an earlier report."""
+    for file in run.rglob(f"events.out.tfevents.*{_SUFFIX}"):
+        file.unlink()
+    own = min(run.rglob("events.out.tfevents.*"), default=None)
+    return events_folder(run) if own is None else own.parent
 
 
 def _write_session(folder: Path, run: Measured, settings: Mapping[str, Setting]) -> None:
-    start = SessionStartInfo(group_name=folder.name)
+    start = SessionStartInfo(group_name=run.variant)
     for key, value in settings.items():
         _put(start.hparams[key], value)
-    with SummaryWriter(str(folder)) as writer:
+    with SummaryWriter(str(folder), filename_suffix=_SUFFIX) as writer:
         events = writer._get_file_writer()
         events.add_summary(_summary(metadata.SESSION_START_INFO_TAG, session_start_info=start))
         for step, metrics in zip(run.steps, run.series, strict=True):

@@ -12,9 +12,10 @@ from offleash.train.variants.exact import ExactPath, check_same_base, outcomes, 
 from offleash.train.variants.exact_figures import LEASH, floors_figure, leash_figure
 from offleash.train.variants.hparams import write_hparams
 from offleash.train.variants.inertness import ANSWER_AWARE, REWARD_ONLY, Departure, departure_of
+from offleash.train.variants.origins import missing_words
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.plans import CLAIM_SEEDS, CONFIRM, RULE, Plan
-from offleash.train.variants.report import FORMAT, Drawing, Report, check_ended, write_report
+from offleash.train.variants.report import FORMAT, Drawing, Report, check_ended, traced, write_report
 from offleash.train.variants.results import Measured, Sweep, read_sweep
 from offleash.train.variants.runs import Run, asked_of, run_name
 from offleash.train.variants.verdicts import SCREENED, ArmResult, Judged, Trial, judge
@@ -29,9 +30,15 @@ def write_planned(
     paths = {run.name: read_path(run.folder) for run in ended}
     check_same_base(paths)
     judged = judge(plan, trials_of(ended, paths))
-    written = write_report(planned(judged, versions, sweep, paths), out, width)
-    write_hparams(out / "tensorboard", sweep.runs, {(run.overlay.name, run.seed): asked_of(run) for run in ended})
+    written = write_report(traced(planned(judged, versions, sweep, paths), runs, out, sweep), out, width)
+    write_hparams(out, sweep.runs, {run.overlay.name: asked_of(run) for run in ended}, _trial_words(judged))
     return written
+
+
+def _trial_words(judged: Judged) -> dict[str, str]:
+    """Trial -> what was judged of its arm; of an arm only the chosen trial is."""
+    chosen = {arm.trial.name: arm.word for arm in judged.arms}
+    return {trial.name: chosen.get(trial.name, "not chosen") for trial in judged.trials}
 
 
 def trials_of(runs: Sequence[Run], paths: Mapping[str, ExactPath]) -> list[Trial]:
@@ -48,7 +55,6 @@ def planned(
     judged: Judged, versions: Sequence[Mapping[str, Any]], sweep: Sweep, paths: Mapping[str, ExactPath]
 ) -> Report:
     """`paths`: by the name of the run."""
-    missing = [f"{name}: no result, {why}" for name, why in sweep.missing.items()]
     plan, base = judged.plan, next(iter(paths.values()))
     departures = _departures(judged, paths)
     drawings = [
@@ -57,11 +63,13 @@ def planned(
     ]
     return Report(
         title=f"Planned sweep ({plan.stage}): {plan.recipe}",
-        warnings=missing,
+        warnings=missing_words(sweep.missing),
+        verdict=_verdict(judged),
         summary=_summary(judged, versions),
         drawings=drawings,
         tables=_tables(judged, sweep, departures),
         notes=_notes(judged, sweep),
+        arms=[_name(arm) for arm in judged.arms],
         record=record(judged, versions, sweep, departures),
     )
 
@@ -75,7 +83,8 @@ def record(
     ARM: arm, trial (the chosen one), control, seeds, word, better, no_worse (null if not judged), above (controls),
     "pass_at_1", "nscr", "line", "gap" (each of the last three {eps: ESTIMATE}), "to_plain_line", "pass_difference",
     "differences" {control: ESTIMATE}, reached, problems_gained, problems_lost, rollouts, base_samples, seconds,
-    sampled_nscr (the last four null if unknown). ESTIMATE: value, low, high, n (seeds).
+    sampled_nscr (the last four null if unknown). ESTIMATE: value, low, high, n (seeds). "origins" as in
+    `offleash.train.variants.report`.
     """
     return {
         "format": FORMAT,
@@ -119,14 +128,25 @@ def _arm_record(arm: ArmResult, runs: Sequence[Measured]) -> dict[str, Any]:
 def _summary(judged: Judged, versions: Sequence[Mapping[str, Any]]) -> list[str]:
     plan, eps = judged.plan, f"{judged.plan.eps:g}"
     hashes = " -> ".join(f"{version['sha256'][:12]} ({version['since']})" for version in versions)
-    lines = [f"Plan {hashes}. Outcome: exact NSCR({eps}), margin {plan.margin:g}."]
-    if all(arm.word == SCREENED for arm in judged.arms):
-        best = ", ".join(arm.trial.name for arm in judged.variants[:4]) or DASH
-        why = "a screen makes no claims" if plan.stage != CONFIRM else f"fewer than {CLAIM_SEEDS} seeds: no claims"
-        return [*lines, f"Screened ({why}). The first by the plan's rule ({RULE}): {best}."]
-    for arm in judged.variants:
-        lines.append(f"{arm.trial.arm}: {_claim(arm, eps)}.")
-    return lines
+    claims = [] if _only_screened(judged) else [f"{arm.trial.name}: {_claim(arm, eps)}." for arm in judged.variants]
+    return [*claims, f"Plan {hashes}. Outcome: exact NSCR({eps}), margin {plan.margin:g}."]
+
+
+def _verdict(judged: Judged) -> str:
+    """The one sentence that the report opens with."""
+    variants = judged.variants
+    if _only_screened(judged):
+        best = ", ".join(arm.trial.name for arm in variants[:4]) or DASH
+        confirms = judged.plan.stage == CONFIRM
+        why = f"fewer than {CLAIM_SEEDS} seeds: no claims" if confirms else "a screen makes no claims"
+        return f"Screened ({why}). The first by the plan's rule ({RULE}): {best}."
+    better = [arm.trial.name for arm in variants if arm.is_better]
+    named = f": {', '.join(better)}" if better else ""
+    return f"{len(better)} of {len(variants)} variants are better than plain and every control{named}."
+
+
+def _only_screened(judged: Judged) -> bool:
+    return all(arm.word == SCREENED for arm in judged.arms)
 
 
 def _claim(arm: ArmResult, eps: str) -> str:
@@ -153,7 +173,7 @@ def _tables(judged: Judged, sweep: Sweep, departures: Mapping[str, Departure]) -
         found.append(_inertness(departures))
     if len(judged.trials) > len(judged.arms):
         found.append(_trials(judged))
-    return [*found, _runs(sweep)]
+    return found
 
 
 def _arms(judged: Judged) -> Table:
@@ -258,16 +278,11 @@ def _trials(judged: Judged) -> Table:
     return Table("trials", "Trials", header, tuple(rows), note)
 
 
-def _runs(sweep: Sweep) -> Table:
-    rows = [(f"{run.variant} seed {run.seed}", str(run.steps[-1]), "ended") for run in sweep.runs]
-    rows += [(name, DASH, why[:60]) for name, why in sweep.missing.items()]
-    return Table("runs", "Runs", ("", "step", "state"), tuple(rows))
-
-
 def _notes(judged: Judged, sweep: Sweep) -> tuple[str, ...]:
     plan = judged.plan
+    problems = ", ".join(f"{key} {value}" for key, value in plan.problems.items())
     return (
-        f"Problems: {dict(plan.problems)}; {len(plan.seeds)} seeds; k = {sweep.k} for sampled numbers.",
+        f"Problems: {problems}; {len(plan.seeds)} seeds; k = {sweep.k} for sampled numbers.",
         f"Means over seeds with {100 * judged.confidence:.4g} % intervals for other seeds and other problems: variance "
         "over seeds plus that of a jackknife over 20 groups of problems, Student's t."
         + (" In a confirmation they hold for all variants together." if plan.stage == CONFIRM else ""),

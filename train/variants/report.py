@@ -6,6 +6,7 @@ The JSON keys are stable: keys may be added but are never renamed; `format` coun
 
     {"format": 3, "k": k, "base_pool": name, "confidence": 0.95, "warnings": [text],
      "missing": {run: why}, "base": {metric: x}, "variants": [VARIANT],
+     "origins": {variant: {"folder": name in OUT, "overlays": [file], "settings": {key: value}, "seeds": [n]}},
      "runs": [{"variant", "seed", "steps": [n], "series": [{metric: x}], "rollouts": n or null, "base_samples": n,
                "seconds": x or null}]}
 
@@ -21,7 +22,7 @@ are those of `offleash.train.variants.planned.record`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +38,11 @@ from offleash.eval.report.text import text_table, wrapped
 from offleash.train.variants.analysis import Analysis, VariantResult, analyze
 from offleash.train.variants.figures import pareto_figure, tradeoff_figure
 from offleash.train.variants.hparams import write_hparams
+from offleash.train.variants.origins import missing_words, origins, origins_table
 from offleash.train.variants.results import Sweep, read_sweep
 from offleash.train.variants.runs import Run, asked_of, check_unchanged, left_out
 from offleash.train.variants.significance import CONFIDENCE, Difference
-from offleash.train.variants.tables import DESCRIPTIVE, notes, tables
+from offleash.train.variants.tables import DESCRIPTIVE, name_of, notes, tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,10 +63,14 @@ class Drawing:
 class Report:
     title: str
     warnings: Sequence[str]
+    verdict: str
+    """One sentence: what came of it."""
     summary: Sequence[str]
     drawings: Sequence[Drawing]
     tables: Sequence[Table]
     notes: Sequence[str]
+    arms: Sequence[str]
+    """Names of the points in the figures, by their place, as the tables write them."""
     record: Mapping[str, Any]
 
 
@@ -72,9 +78,16 @@ def write_described(runs: Sequence[Run], out: Path, width: int = 118) -> str:
     """The report of a sweep without a plan, written to `out` together with the HParams page; returned as text."""
     ended = check_ended(runs)
     sweep = read_sweep(runs)
-    written = write_report(described(sweep, analyze(sweep.runs, left_out(runs, out))), out, width)
-    write_hparams(out / "tensorboard", sweep.runs, {(run.overlay.name, run.seed): asked_of(run) for run in ended})
+    report = described(sweep, analyze(sweep.runs, left_out(runs, out)))
+    written = write_report(traced(report, runs, out, sweep), out, width)
+    write_hparams(out, sweep.runs, {run.overlay.name: asked_of(run) for run in ended})
     return written
+
+
+def traced(report: "Report", runs: Sequence[Run], out: Path, sweep: Sweep) -> "Report":
+    """The report with the folders, overlays and settings behind its names."""
+    tables = [*report.tables, origins_table(runs, out, sweep.missing)]
+    return replace(report, tables=tables, record={**report.record, "origins": origins(runs, out)})
 
 
 def check_ended(runs: Sequence[Run]) -> list[Run]:
@@ -100,15 +113,16 @@ def write_report(report: Report, out: Path, width: int = 118) -> str:
 
 
 def text_report(report: Report, width: int = 118) -> str:
+    """For the terminal: what came of it first and last, and one table; the files have the others."""
     blocks = [report.title, *(wrapped(f"WARNING: {text}", width) for text in report.warnings)]
-    blocks += [wrapped(text, width) for text in report.summary]
-    blocks += [text_table(table, width) for table in report.tables]
-    return "\n\n".join([*blocks, "\n".join(wrapped(text, width) for text in report.notes)]) + "\n"
+    blocks += [wrapped(text, width) for text in (report.verdict, *report.summary)]
+    blocks += [text_table(table, width) for table in report.tables[:1]]
+    return "\n\n".join([*blocks, wrapped(report.verdict, width)]) + "\n"
 
 
 def markdown_report(report: Report) -> str:
     blocks = [f"# {report.title}", *(f"> **Warning:** {markdown_text(text)}" for text in report.warnings)]
-    blocks += [markdown_text(text) for text in report.summary]
+    blocks += [f"**{markdown_text(report.verdict)}**", *map(markdown_text, report.summary)]
     blocks += [f"![{drawing.caption}]({drawing.name}.svg)" for drawing in report.drawings if not drawing.is_wide]
     for table in report.tables:
         blocks += markdown_table(table)
@@ -122,19 +136,22 @@ def html_report(report: Report) -> str:
         command="offleash variants",
         title=report.title,
         warnings=report.warnings,
+        verdict=report.verdict,
         summary=report.summary,
         drawings=report.drawings,
         tables=report.tables,
         notes=report.notes,
+        marks={name: place for place, name in enumerate(report.arms)},
+        script=(Path(__file__).parent / "templates" / "sweep.js").read_text(encoding="utf-8"),
     )
 
 
 def described(sweep: Sweep, analysis: Analysis) -> Report:
-    missing = [f"{name}: no result, {why}" for name, why in sweep.missing.items()]
     return Report(
         title="Exploration variants compared with plain and controls",
-        warnings=[*missing, *analysis.warnings],
-        summary=[DESCRIPTIVE],
+        warnings=[*missing_words(sweep.missing), *analysis.warnings],
+        verdict=DESCRIPTIVE,
+        summary=[],
         drawings=[
             Drawing(
                 "pareto",
@@ -151,6 +168,7 @@ def described(sweep: Sweep, analysis: Analysis) -> Report:
         ],
         tables=tables(sweep, analysis),
         notes=notes(sweep),
+        arms=[name_of(variant) for variant in analysis.variants],
         record=_record(sweep, analysis),
     )
 

@@ -48,6 +48,7 @@ METRICS = {
     "failed": "verifier failed",
 }
 """Key -> title. NSCR, SRR, NDR and SDS are of units; distinct correct answers are per problem; entropies in nats."""
+NOT_FINISHED, NOT_STARTED = "not finished", "not started"
 _DRAW_FROM_BASE = ("anchor", "rehearsal", "seeding")
 """Explorers that draw base samples on training problems."""
 
@@ -217,4 +218,4 @@ def _why_missing(run: Run) -> str:
         return f"failed with status {failed['status']}: {reason(failed['last_lines'])}"
     if (run.folder / FINAL).exists() and run.has_begun:
         return "the last measurement failed (see log.txt): remove the folder to train it again"
-    return "not finished" if run.has_begun else "not started"
+    return NOT_FINISHED if run.has_begun else NOT_STARTED

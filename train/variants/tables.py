@@ -18,7 +18,7 @@ COMPARED = (*LEADING[:4], "distinct_correct", "answer_entropy", "token_entropy")
 
 DESCRIPTIVE = (
     "This sweep has no plan, so it is a description: nothing was fixed before the runs, and no verdict follows. To "
-    "claim something, write a plan (`offleash variants --plan FILE`)."
+    "claim something, write a plan: offleash variants --plan FILE."
 )
 DEFINITIONS = (
     "base: its support metrics are those of step 0, where the policy is the base, so they show sampling noise only. "
@@ -63,7 +63,7 @@ def _variants(sweep: Sweep, analysis: Analysis) -> Table:
         cells.insert(2, _early_cell(variant))
         cells += [estimate(variant.since_start), budget([run for run in sweep.runs if run.variant == variant.name])]
         rows.append((name_of(variant), str(len(variant.seeds)), *cells))
-    note = "Support of units. The column `plain at equal pass@1` is plain's NSCR."
+    note = "Support of units. Plain at equal pass@1: plain's NSCR."
     return Table("variants", "Variants", header, tuple(rows), note)
 
 
@@ -119,12 +119,10 @@ def _runs(sweep: Sweep) -> Table:
             f"{run.variant} seed {run.seed}",
             *(str(run.steps[-1]), budget([run])),
             *(share(run.last[m]) for m in LEADING),
-            "ended",
         )
         for run in sweep.runs
     ]
-    rows += [(name, *[DASH] * (2 + len(LEADING)), why[:60]) for name, why in sweep.missing.items()]
-    return Table("runs", "Runs", ("", "step", "rollouts", *(METRICS[m] for m in LEADING), "state"), tuple(rows))
+    return Table("runs", "Runs", ("", "step", "rollouts", *(METRICS[m] for m in LEADING)), tuple(rows))
 
 
 def _at_start(sweep: Sweep) -> list[float]:

@@ -146,6 +146,14 @@ def test_generation_gives_k_completions_of_each_prompt_and_logs_nothing(make_tra
     assert not trl_seam.train_metrics(trainer)
 
 
+def test_the_padding_side_of_the_tokenizer_makes_no_difference(make_trainer: Any) -> None:
+    trainer, found = make_trainer(), []
+    for side in ("left", "right"):
+        trl_seam.text_tokenizer(trainer).padding_side = side
+        found.append(drawn(trainer))
+    assert found[0] == found[1]
+
+
 def test_another_model_generates_inside_the_block_only(make_trainer: Any) -> None:
     trainer = make_trainer()
     before, policy = drawn(trainer), trainer.model
@@ -417,10 +425,10 @@ def test_a_colocated_engine_draws_and_scores_with_the_weights_that_it_is_given(r
 
 @pytest.mark.slow
 @pytest.mark.skipif(OWN_PROCESS not in os.environ, reason="the test above runs it")
-def test_in_its_own_process(make_trainer: Any, scored: Any, lab_base: Path) -> None:
+def test_in_its_own_process(make_trainer: Any, scored: Any, vllm_base: Path) -> None:
     args = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.02, "temperature": 1.0}
-    prepare_vllm(GRPOConfig("unused", use_cpu=True, bf16=False, **args), str(lab_base))
-    trainer = make_trainer(**args, vllm_max_model_length=128)
+    prepare_vllm(GRPOConfig("unused", use_cpu=True, bf16=False, **args), str(vllm_base))
+    trainer = make_trainer(**args, vllm_max_model_length=128, model=vllm_base)
     assert not trl_seam.is_server(trainer)
     assert trl_seam.engine_dtype(trainer) == "float32"
     checks: list[bool] = []

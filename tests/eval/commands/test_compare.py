@@ -31,27 +31,27 @@ def test_the_command_prints_and_writes_every_file(
     files = {name: tmp_path / f"report.{name}" for name in FORMATS if name != "text"}
     flags = [word for name, path in files.items() for word in (f"--{name}", str(path))]
     base, policy = pools / "base" / "one", pools / "run" / "step-100" / "one"
-    assert main(["compare", str(base), str(policy), "--resamples", "50", *flags]) == 0
+    assert main(["compare", str(base), str(policy), "--resamples", "50", "--full", *flags]) == 0
     out, err = capsys.readouterr()
     assert "SRR" in out
     assert "neither curve leads beyond noise at any k compared (1 to 8)" in " ".join(out.split())
     assert "comparing" in err
     assert json.loads(files["json"].read_text())["policies"][0]["side"]["label"] == "one"
     assert files["html"].read_text().startswith("<!doctype html>")
-    assert files["latex"].read_text().count(r"\begin{table}") > 3
+    assert files["latex"].read_text().count(r"\begin{table") > 3
     assert files["markdown"].read_text().startswith("# ")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files.values())
 
 
 def test_the_command_takes_a_series_and_named_sides(pools: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(pools / "base"), str(pools / "run"), "--resamples", "20", "--quiet"]) == 0
+    assert main(["compare", str(pools / "base"), str(pools / "run"), "--resamples", "20", "--quiet", "--full"]) == 0
     out, err = capsys.readouterr()
     assert "Series: problems" in out
     assert err == ""
     words = ["--base", str(pools / "base/one"), str(pools / "base/two")]
     for step in (50, 100):
         words += ["--policy", str(pools / f"run/step-{step}/one"), str(pools / f"run/step-{step}/two")]
-    assert main(["compare", *words, "--resamples", "20", "--quiet"]) == 0
+    assert main(["compare", *words, "--resamples", "20", "--quiet", "--full"]) == 0
     assert "By task" in capsys.readouterr().out
 
 
@@ -101,7 +101,7 @@ def test_verdicts_alone_give_dashes_and_a_reason_where_answers_would_be_needed(
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
         assert main(["import", str(tmp_path / f"{name}.jsonl"), "--pool", str(tmp_path / name)]) == 0
     path = tmp_path / "record.json"
-    assert main(["compare", *(str(tmp_path / n) for n in ("base", "policy")), "--json", str(path)]) == 0
+    assert main(["compare", *(str(tmp_path / n) for n in ("base", "policy")), "--full", "--json", str(path)]) == 0
     said, record = capsys.readouterr().out, json.loads(path.read_text())
     assert "WARNING: base, imported: 48 samples have a verdict and no answer on record" in " ".join(said.split())
     table = {line.split("  ")[0]: line.split() for line in said.splitlines() if "  " in line}
@@ -132,3 +132,36 @@ def test_a_status_that_a_file_records_and_never_has_is_a_share_of_0(
         assert (found[status].base.value == 0) == (status in known)
         assert math.isnan(found[status].base.value) == (status not in known)
     assert found["no_answer"].base.value == 0
+
+
+def test_the_default_is_the_verdict_first_and_last_with_one_table(
+    pools: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", str(pools / "base"), str(pools / "run"), "--resamples", "20", "--quiet"]
+    said = {}
+    for flag in ("", "--brief", "--full"):
+        assert main([*words, *([flag] if flag else [])]) == 0
+        said[flag] = capsys.readouterr().out
+    assert said[""] == said["--brief"]
+    brief, full = said[""].split("\n"), said["--full"].split("\n")
+    assert len(brief) < 20 < 100 < len(full)
+    assert brief[0] == full[0] == "run, 2 steps, compared with base"
+    for lines in (brief, full):
+        assert lines[2].startswith(("Support ", "As good as reweighting", "No verdict"))
+        assert lines[-2].startswith("Verdict: ")
+        assert lines[2].lower().split(" at ")[0].removeprefix("no verdict") in lines[-2]
+    assert sum(line.startswith("---") for line in brief) == 1
+
+
+def test_the_page_has_every_unit_lost_and_gained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_pool(tmp_path / "base" / "step-1", [3] * 30 + [0])
+    make_pool(tmp_path / "run" / "step-1", [0] * 30 + [2])
+    make_pool(tmp_path / "run" / "step-2", [0] * 30 + [2])
+    words = ["compare", str(tmp_path / "base"), str(tmp_path / "run"), "--resamples", "20", "--quiet"]
+    page, record = tmp_path / "page.html", tmp_path / "record.json"
+    assert main([*words, "--html", str(page), "--json", str(record)]) == 0
+    assert page.read_text().count("3/8 → 0/8") == 30 + 10  # of the last step all, of the one before the clearest
+    assert [len(p["lost"]["examples"]) for p in json.loads(record.read_text())["policies"]] == [10, 30]
+    assert main([*words, "--json", str(record)]) == 0
+    assert [len(p["lost"]["examples"]) for p in json.loads(record.read_text())["policies"]] == [10, 10]
+    capsys.readouterr()

@@ -188,3 +188,24 @@ def test_training_and_checks_find_modules_in_the_working_directory(workplace):
     steps = sorted(Path("runs/own/pools").glob("step-*"))
     assert [Pool.open(step).spec.task for step in steps] == ["sums", "sums"]
     assert [path.name.rsplit("-", 1)[0] for path in Path("runs/base-pools").iterdir() if path.is_dir()] == ["sums"]
+
+
+def test_a_pool_of_ones_own_benchmark_is_judged_again_by_the_flags_it_was_sampled_with(workplace, capsys):
+    flags = ["--data", "sums.jsonl", *COLUMNS, "--instruction", ""]
+    assert main(["sample", *flags, "--verifier", "exact", *DRAW, "p"]) == 0
+    assert main(["rejudge", "p"]) == 2
+    assert "'sums'" in (said := capsys.readouterr().err)
+    assert "--data" in said
+    assert main(["rejudge", "p", *flags, "--verifier", "my_work:judge"]) == 0
+    assert "judged 8 stored completions again" in capsys.readouterr().out
+    assert "function" in Pool.open(Path("p")).spec.task_version
+
+
+def test_commands_that_take_one_task_take_either_a_name_or_a_file(workplace, capsys):
+    for command in (["watch", "run", "--base", "lab", "--k", "2"], ["rejudge", "p"]):
+        assert main([*command, "--data", "sums.jsonl", *COLUMNS, "--verifier", "math", "--task", "countdown"]) == 2
+        assert "either --task, or --data" in capsys.readouterr().err
+    assert main(["watch", "run", "--base", "lab", "--k", "2"]) == 2
+    assert "either --task, or --data" in capsys.readouterr().err
+    assert main(["watch", "run", "--base", "lab", "--k", "2", "--data", "sums.jsonl", "--question", "total"]) == 2
+    assert "verifier" in capsys.readouterr().err

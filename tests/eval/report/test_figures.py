@@ -99,6 +99,10 @@ def test_a_series_has_a_panel_per_metric_over_its_steps(series: Comparison) -> N
     titles = [figure.axes[0].get_title(loc="left") for figure in figures]
     assert titles == ["pass@1", "pass@8", "SRR of units", "NDR of units", "NSCR of units", "answer entropy (nats)"]
     assert [tick.get_text() for tick in figures[0].axes[0].get_xticklabels()] == ["50", "100"]
+    for figure, metric in zip(figures[2:5], ("srr", "ndr", "nscr"), strict=True):
+        noise = figure.axes[0].lines[1]
+        expected = [result.overall.units.any_hit.noise_metrics[metric] for result in series.policies]
+        assert (noise.get_label(), noise.get_ydata().tolist()) == ("noise", expected)
     assert figures[4].axes[0].lines[0].get_ydata().tolist() == [
         result.overall.units.any_hit.estimates["nscr"].value for result in series.policies
     ]
@@ -107,7 +111,8 @@ def test_a_series_has_a_panel_per_metric_over_its_steps(series: Comparison) -> N
 def test_the_detection_limit_is_marked_among_the_thresholds(series: Comparison) -> None:
     result = series.policies[-1]
     for figure in sensitivity_figures(result):
-        posterior, counted, limit = figure.axes[0].lines
+        posterior, counted, noise, limit = figure.axes[0].lines
+        assert noise.get_label() == "noise"
         assert limit.get_xdata()[0] == result.overall.units.any_hit.detection_limit
         assert len(posterior.get_xdata()) >= len(counted.get_xdata()) > 1
 

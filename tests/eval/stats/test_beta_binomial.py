@@ -97,3 +97,10 @@ def test_a_unit_of_much_weight_counts_like_many() -> None:
     weighted = Rates.fitted(hits, n).draw_weighted(np.tile(heavy_u, (4000, 1)), np.random.default_rng(3))
     assert weighted[:, 0].mean() == pytest.approx(twice[:, 0].mean(), rel=0.25)
     assert weighted[:, 0].mean() > 5 * Rates.fitted(hits, n).draw(4000, np.random.default_rng(4))[:, 0].mean()
+
+
+def test_fewer_than_each_is_fewer_again_at_every_threshold() -> None:
+    rates = Rates.fitted([0, 3, 3, 10, 0, 1], [10, 10, 12, 10, 10, 12])
+    thresholds = [1, 2, 5, 9, 12]
+    for row, threshold in zip(rates.fewer_than_each(9, thresholds), thresholds, strict=True):
+        np.testing.assert_allclose(row, rates.fewer_again(9, threshold), rtol=1e-7, atol=1e-9)

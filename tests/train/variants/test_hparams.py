@@ -1,5 +1,7 @@
 """Read back by TensorBoard's own HParams backend."""
 
+from pathlib import Path
+
 import pytest
 from tensorboard import context
 from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
@@ -8,6 +10,7 @@ from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.list_session_groups import Handler
+from torch.utils.tensorboard import SummaryWriter
 
 from offleash.train.variants.hparams import write_hparams
 from offleash.train.variants.results import METRICS
@@ -19,9 +22,12 @@ def page(tmp_path, full_sweep):
     settings = {"pass_at_k": {"explorer": {"pass_at_k": {"k": 4}}}, "low_lr": {"learning_rate": 1e-5, "bf16": True}}
     names = list(dict.fromkeys(run.variant for run in full_sweep.runs if "<" not in run.variant))
     runs = [run for run in full_sweep.runs if run.variant in names]
-    asked = {(run.variant, run.seed): settings.get(run.variant, {}) for run in runs}
+    asked = {name: settings.get(name, {}) for name in names}
+    own = tmp_path / "plain" / "seed-0" / "tensorboard" / "plain"
+    with SummaryWriter(str(own)) as writer:  # as training leaves it
+        writer.add_scalar("train/loss", 1.0, 1)
     for _ in range(2):  # a second report replaces the first
-        write_hparams(tmp_path / "tensorboard", runs, asked)
+        write_hparams(tmp_path, runs, asked, dict.fromkeys(names, "keeps"))
     events = EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
     events.Reload()
     backend = Context(TBContext(data_provider=MultiplexerDataProvider(events, str(tmp_path)), logdir=str(tmp_path)))
@@ -41,22 +47,30 @@ def page(tmp_path, full_sweep):
     return experiment, {group.name: group for group in groups}, runs
 
 
-def test_the_page_has_the_columns_of_every_overlay_and_a_row_for_each_run(page):
+def test_the_page_has_the_columns_of_every_overlay_and_a_row_for_each_variant(page):
     experiment, groups, runs = page
     names = {info.name for info in experiment.hparam_infos}
-    assert names == {"variant", "seed", "explorer.pass_at_k.k", "learning_rate", "bf16"}
+    assert names == {"variant", "verdict", "explorer.pass_at_k.k", "learning_rate", "bf16"}
     assert {info.name.tag for info in experiment.metric_infos} == {f"variants/{key}" for key in METRICS}
-    assert set(groups) == {f"{run.variant}-seed-{run.seed}" for run in runs}
+    assert set(groups) == {run.variant for run in runs}
+    assert all(len(group.sessions) == 3 for group in groups.values())
 
 
-def test_a_row_has_the_settings_of_its_run_and_its_last_metrics(page):
+def test_a_row_has_the_settings_and_verdict_of_its_variant_and_the_mean_of_its_last_metrics(page):
     _, groups, runs = page
-    row = groups["pass_at_k-seed-1"]
+    row = groups["pass_at_k"]
     assert row.hparams["variant"].string_value == "pass_at_k"
-    assert row.hparams["seed"].number_value == 1
+    assert row.hparams["verdict"].string_value == "keeps"
     assert row.hparams["explorer.pass_at_k.k"].number_value == 4
-    assert groups["low_lr-seed-0"].hparams["learning_rate"].number_value == 1e-5
-    (run,) = (run for run in runs if (run.variant, run.seed) == ("pass_at_k", 1))
+    assert groups["low_lr"].hparams["learning_rate"].number_value == 1e-5
+    of = [run.last["nscr"] for run in runs if run.variant == "pass_at_k"]
     shown = {value.name.tag: value for value in row.metric_values}
-    assert shown["variants/nscr"].value == pytest.approx(run.last["nscr"], rel=1e-6)
+    assert shown["variants/nscr"].value == pytest.approx(sum(of) / len(of), rel=1e-6)
     assert shown["variants/nscr"].training_step == 100
+
+
+def test_a_run_that_has_event_files_of_its_own_is_listed_once(page, tmp_path):
+    _, _, runs = page
+    folders = {file.parent.relative_to(tmp_path) for file in tmp_path.rglob("events.out.tfevents.*")}
+    assert Path("plain/seed-0/tensorboard/plain") in folders
+    assert len(folders) == len(runs) + 1  # and the sweep's own

@@ -1,11 +1,13 @@
 """From runs' folders to the report: what it says is what was judged."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from offleash.train.commands.variants import main
+from offleash.train.variants.origins import missing_words
 from offleash.train.variants.plans import RULE, planned_runs, read_plan, record_plan
 from offleash.train.variants.runs import record_start
 
@@ -87,6 +89,29 @@ def test_every_format_names_the_plan_the_words_and_the_line(sweep, report):
     for name in ("leash.svg", "leash.png", "floors.svg", "floors.png", "tensorboard"):
         assert (sweep / name).exists()
     assert "KL-optimal" in (sweep / "leash.svg").read_text()
+
+
+def test_every_name_can_be_traced_to_its_folder_overlay_and_settings(sweep, report):
+    focal = report["origins"]["focal"]
+    assert focal["folder"] == "focal"
+    assert focal["overlays"] == ["configs/common.yaml", "recipes/variants/focal.yaml"][-len(focal["overlays"]) :]
+    assert "focal" in focal["settings"]["explorer"]
+    assert focal["seeds"] == list(range(8))
+    assert set(report["origins"]) >= {arm["trial"] for arm in report["arms"]}
+    page = (sweep / "report.html").read_text()
+    assert "focal/seed-*" in page
+    assert page.count('<tr data-arm="2">') >= 2  # in every table that has the arm
+    assert len(re.findall(r'<g data-arm="2"', page)) >= 3  # its point, its name and the line between them
+
+
+def test_runs_that_have_not_begun_are_one_warning_and_failures_one_each():
+    missing = {f"focal seed {i}": "not started" for i in range(90)}
+    told = missing_words({**missing, "pkpo seed 1": "not finished", "low_lr seed 2": "failed with status 1: boom"})
+    assert told == [
+        "low_lr seed 2: no result, failed with status 1: boom",
+        "runs without a result: 1 not finished, 90 not started",
+    ]
+    assert missing_words({}) == []
 
 
 def test_every_table_has_cells_for_its_header(sweep):

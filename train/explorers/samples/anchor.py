@@ -23,7 +23,7 @@ from collections.abc import Callable
 import torch
 
 from offleash.callbacks.policy.frozen_base import frozen_base
-from offleash.callbacks.policy.trl_seam import without_gradient_checkpointing
+from offleash.callbacks.policy.trl_seam import scoring
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import ExplorerTrainer
 from offleash.train.explorers.samples.rehearsing import BaseRehearsing
@@ -78,6 +78,6 @@ class Anchor(BaseRehearsing):
         self.base = frozen_base(trainer)
 
     def token_loss(self, logps_bt: torch.Tensor, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        with torch.no_grad(), without_gradient_checkpointing(self.trainer), self.base.scored() as base:
+        with scoring(self.trainer), self.base.scored() as base:
             base_bt = self.logps(base, inputs)
         return DIVERGENCES[self.kind](logps_bt, base_bt)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from offleash.eval.stats.discovery import discoveries, moves
+from offleash.eval.browse.discovery import discoveries, moves
 from offleash.eval.stats.strength import holm
 
 

@@ -1,0 +1,96 @@
+"""vLLM as TRL holds it: in the trainer's process, or behind a server. vLLM's own internals are in `vllm_seam.py`."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_internals import vllm_of
+from offleash.eval.engines import vllm_seam
+
+
+def set_engine_options(**options: Any) -> None:
+    """Give the engine that TRL will build these options. Relies on `LLM` in `trl.generation.vllm_generation`."""
+    from trl.generation import vllm_generation
+
+    vllm_generation.LLM = partial(vllm_seam.import_vllm("use_vllm").LLM, **options)
+
+
+def add_request_options(trainer: PolicyTrainer, **options: Any) -> None:
+    """Of every rollout; what the recipe sets goes first. Relies on `vllm_generation.generation_kwargs`."""
+    generation = vllm_of(trainer)
+    generation.generation_kwargs = {**options, **generation.generation_kwargs}
+
+
+def is_server(trainer: PolicyTrainer) -> bool:
+    """Whether vLLM runs in a server, not in the trainer's process. Relies on `vllm_generation.mode`."""
+    return bool(vllm_of(trainer).mode == "server")
+
+
+def engine_processes(trainer: PolicyTrainer) -> int:
+    """How many processes run one engine together: several with tensor parallelism in a colocated vLLM.
+
+    Relies on `vllm_generation.tensor_parallel_size`, which a server ignores.
+    """
+    is_colocated = trainer.use_vllm and not is_server(trainer)
+    return int(vllm_of(trainer).tensor_parallel_size) if is_colocated else 1
+
+
+def before_generate(trainer: PolicyTrainer, check: Callable[[bool], None]) -> None:
+    """Call `check` before each draw of vLLM, with True if weights were just copied to an engine in sleep mode.
+
+    Relies on `vllm_generation.generate` copying weights itself only while `_llm_weights_sleeping`.
+    """
+    generation = vllm_of(trainer)
+    draw = generation.generate
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        asleep = generation.mode == "colocate" and generation._llm_weights_sleeping
+        if asleep:
+            generation.sync_weights()
+        check(asleep)
+        return draw(*args, **kwargs)
+
+    generation.generate = checked
+
+
+def wrap_requests(trainer: PolicyTrainer, send: Callable[[str, Callable[[], Any]], Any]) -> None:
+    """Make requests to vLLM's server by `send(base_url, request)`; main process only. Relies on `VLLMClient._post`."""
+    client = vllm_of(trainer).vllm_client
+    post = client._post
+    client._post = lambda url, **kwargs: send(client.base_url, lambda: post(url, **kwargs))
+
+
+def engine_logps(trainer: PolicyTrainer, sequences: Sequence[Sequence[int]]) -> list[float]:
+    """vLLM's log-probability of each token but the first of each sequence, at temperature 1.
+
+    Relies on `vllm_generation.llm` and `enable_sleep_mode`, on a server on `vllm_client` and its `_post`.
+    """
+    generation = vllm_of(trainer)
+    if not is_server(trainer):
+        if generation.enable_sleep_mode:
+            generation.llm.wake_up(tags=["kv_cache"])
+        return vllm_seam.prompt_logps(generation.llm, sequences)
+    client = generation.vllm_client
+    body = {"model": client.model, "prompt": [list(ids) for ids in sequences], **vllm_seam.SCORING}
+    choices = client._post(f"{client.base_url}/v1/completions", json=body)["choices"]
+    return [
+        row[str(token)]["logprob"]
+        for choice, ids in zip(choices, sequences, strict=True)
+        for row, token in zip(choice["prompt_logprobs"][1:], ids[1:], strict=True)
+    ]
+
+
+def engine_dtype(trainer: PolicyTrainer) -> str:
+    """Relies on `vllm_generation.llm`, on a server on `vllm_client.get_server_info`."""
+    generation = vllm_of(trainer)
+    if is_server(trainer):
+        dtype = generation.vllm_client.get_server_info()["model_config"]["dtype"]
+    else:
+        dtype = vllm_seam.model_dtype(generation.llm)
+    return str(dtype).removeprefix("torch.")
+
+
+def shut_down_engine(trainer: PolicyTrainer) -> None:
+    """End a colocated engine. Relies on `vllm_generation.llm`."""
+    vllm_seam.shut_down(vllm_of(trainer).llm)

@@ -1,0 +1,246 @@
+"""What vLLM is given has the names and the values of a plain checkpoint, whatever is wrapped around the model.
+
+And the base of an adapter keeps every bit, which it does not when TRL merges and unmerges.
+"""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from trl.distributed import DistributedBackend
+from trl.generation.vllm_generation import VLLMGeneration
+
+from offleash.callbacks import SupportCallback
+from offleash.callbacks.policy import trl_seam
+from offleash.callbacks.policy.trl_weights import engine_name, engine_weights, has_adapter_off
+from offleash.callbacks.policy.weight_hash import hash_weights, moved_weights
+from offleash.eval.errors import ConfigError
+from offleash.eval.tasks import load_task
+
+peft = pytest.importorskip("peft")
+
+TARGETS = ["q_proj", "v_proj", "down_proj"]
+
+
+def generation_of(model: Any, zero_stage: int = 0, fsdp_version: int | None = None) -> Any:
+    """TRL's VLLMGeneration without an engine."""
+    plugins = {"deepspeed_plugin": SimpleNamespace(zero_stage=zero_stage) if zero_stage else None}
+    plugins["fsdp_plugin"] = SimpleNamespace(fsdp_version=fsdp_version) if fsdp_version else None
+    made = VLLMGeneration.__new__(VLLMGeneration)
+    made.model = model
+    made.accelerator = SimpleNamespace(device=torch.device("cpu"), state=SimpleNamespace(**plugins))
+    made._dist = DistributedBackend(made.accelerator)
+    return made
+
+
+def served(model: Any, **sharding: Any) -> dict[str, torch.Tensor]:
+    """What an engine would be left with: a copy of each weight at the moment it is handed over."""
+    pairs = [(name, weight.detach().clone()) for name, weight in engine_weights(generation_of(model, **sharding))]
+    assert len(pairs) == len(dict(pairs))
+    return dict(pairs)
+
+
+def adapted(model: Any, **settings: Any) -> Any:
+    """With a LoRA adapter that does something."""
+    settings = {"r": 4, "target_modules": TARGETS, "init_lora_weights": False, **settings}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return peft.get_peft_model(copy.deepcopy(model), peft.LoraConfig(**settings), autocast_adapter_dtype=False)
+
+
+@pytest.fixture(scope="module")
+def model(lab_model: Any) -> Any:
+    return copy.deepcopy(lab_model[0]).to(torch.bfloat16)
+
+
+def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
+    return list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "plain"),
+    [
+        ("model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight"),
+        ("module.model.norm.weight", "model.norm.weight"),
+        ("module.module.model.norm.weight", "model.norm.weight"),
+        ("_orig_mod.module.lm_head.weight", "lm_head.weight"),
+        ("module._orig_mod.lm_head.weight", "lm_head.weight"),
+        ("_fsdp_wrapped_module.model.layers.1._fsdp_wrapped_module.mlp.weight", "model.layers.1.mlp.weight"),
+        ("model.layers.1._checkpoint_wrapped_module._orig_mod.mlp.weight", "model.layers.1.mlp.weight"),
+        ("model.vision.module.weight", "model.vision.module.weight"),
+    ],
+)
+def test_what_wrappers_add_to_a_name_is_removed_and_nothing_else(wrapped: str, plain: str) -> None:
+    assert engine_name(wrapped) == plain
+
+
+def test_merging_and_unmerging_in_bfloat16_moves_the_base_with_plain_peft_and_not_with_ours(model: Any) -> None:
+    policy = adapted(model)
+    frozen = [(name, weight) for name, weight in policy.named_parameters() if not weight.requires_grad]
+    before = hash_weights(frozen)
+    for _ in range(3):
+        served(policy)
+    assert moved_weights(before, hash_weights(frozen)) == []
+    for _ in range(3):
+        policy.merge_adapter()
+        policy.unmerge_adapter()
+    moved = moved_weights(before, hash_weights(frozen))
+    assert len(moved) == len(TARGETS) * model.config.num_hidden_layers
+
+
+@pytest.mark.parametrize("settings", [{}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}, {"use_rslora": True}])
+def test_an_adapter_is_served_as_trl_would_merge_it_under_the_names_of_the_plain_model(
+    model: Any, settings: dict[str, Any]
+) -> None:
+    policy = adapted(model, **settings)
+    ours = dict(engine_weights(generation_of(policy)))  # all held at once, as the client of a server does
+    theirs = {
+        name: weight.clone() for name, weight in VLLMGeneration._iter_named_params(generation_of(copy.deepcopy(policy)))
+    }
+    assert same(ours, theirs)
+    assert set(ours) - {name for name, _ in model.named_parameters()} <= {"lm_head.weight"}
+    assert not same(ours, dict(model.named_parameters()))
+
+
+def test_without_its_adapter_an_adapted_model_is_served_as_the_base(model: Any) -> None:
+    policy = adapted(model)
+    assert not has_adapter_off(policy)
+    with policy.disable_adapter():
+        assert has_adapter_off(policy)
+        assert same(served(policy), dict(model.named_parameters()))
+    saving = adapted(model, modules_to_save=["norm"])
+    saving.base_model.model.model.norm.modules_to_save["default"].weight.data += 1
+    assert not torch.equal(served(saving)["model.norm.weight"], model.model.norm.weight)
+    with saving.disable_adapter():
+        assert same(served(saving), dict(model.named_parameters()))
+
+
+def test_a_copy_that_breaks_off_leaves_the_base_as_it_was(model: Any) -> None:
+    policy = adapted(model)
+    before = hash_weights(policy.named_parameters())
+    walk = engine_weights(generation_of(policy))
+    for _ in range(3):
+        next(walk)
+    walk.close()
+    assert hash_weights(policy.named_parameters()) == before
+    assert not any(getattr(module, "merged", False) for module in policy.modules())
+
+
+def test_an_adapter_that_is_no_change_of_weights_is_refused(model: Any) -> None:
+    config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    prompted = peft.get_peft_model(copy.deepcopy(model), config)
+    with pytest.raises(ConfigError, match="PROMPT_TUNING"):
+        served(prompted)
+
+
+def test_a_monitor_on_a_stock_trainer_takes_the_sync_over_and_the_base_is_served_wrapped_or_not(
+    make_trainer: Any, model: Any
+) -> None:
+    trainer = make_trainer()
+    policy = adapted(model)
+    trainer.use_vllm, trainer.vllm_generation = True, generation_of(policy)
+    SupportCallback(trainer, load_task("countdown", split="probe", n=2), k=2)
+    generation, before = trainer.vllm_generation, hash_weights(policy.named_parameters())
+    for _ in range(2):
+        assert {name for name, _ in generation._iter_named_params()} == {name for name, _ in model.named_parameters()}
+    assert hash_weights(policy.named_parameters()) == before
+    reference = torch.nn.Module()  # as DeepSpeed wraps it
+    reference.module = trainer.ref_model
+    with trl_seam.generating_with(trainer, reference):
+        assert trainer._last_loaded_step == -1
+        assert same(dict(generation._iter_named_params()), dict(trainer.ref_model.named_parameters()))
+        assert generation.model is reference
+    assert generation.model is trainer.model
+
+
+def test_processes_of_one_engine_share_their_random_numbers(stand_in_trainer: Any) -> None:
+    def groups(use_vllm: bool, mode: str, size: int) -> list[int]:
+        generation = SimpleNamespace(mode=mode, tensor_parallel_size=size)
+        ranks = [SimpleNamespace(process_index=rank) for rank in range(4)]
+        made = [stand_in_trainer(use_vllm=use_vllm, vllm_generation=generation, accelerator=rank) for rank in ranks]
+        return [trl_seam.sampling_group(trainer) for trainer in made]
+
+    assert groups(True, "colocate", 2) == [0, 0, 1, 1]
+    assert groups(True, "colocate", 4) == [0, 0, 0, 0]
+    assert groups(True, "colocate", 1) == [0, 1, 2, 3]
+    assert groups(True, "server", 2) == [0, 1, 2, 3]  # the server's own setting is what counts
+    assert groups(False, "colocate", 2) == [0, 1, 2, 3]
+
+
+# Sharded models, in a process of their own: a process group stays in a process for good
+
+
+WRAPPINGS = ("plain", "ddp", "zero2", "zero3", "fsdp2")
+OWN_PROCESS = "OFFLEASH_TEST_WRAPPINGS"
+
+
+def wrap(model: Any, wrapping: str, trained: bool) -> Any:
+    """As the trainer holds a policy, or a frozen reference."""
+    if wrapping == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(model) if trained else model
+    if wrapping == "fsdp2":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (1,))
+        for layer in (module for name, module in model.named_modules() if name.split(".")[-2:-1] == ["layers"]):
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    if wrapping.startswith("zero"):
+        import deepspeed
+
+        stage = int(wrapping[-1]) if trained or wrapping == "zero3" else 0  # as TRL's prepare_deepspeed
+        zero = {"zero_optimization": {"stage": stage}, "train_batch_size": 1, "zero_allow_untested_optimizer": True}
+        trainable = [weight for weight in model.parameters() if weight.requires_grad]
+        optimizer = torch.optim.SGD(trainable, lr=0.1) if trained else None
+        return deepspeed.initialize(model=model, config={**zero, "bf16": {"enabled": True}}, optimizer=optimizer)[0]
+    return model
+
+
+def cases(model: Any) -> Iterator[tuple[str, bool]]:
+    plain = dict(model.named_parameters())
+    for wrapping in WRAPPINGS:
+        sharding = {"zero_stage": int(wrapping[-1]) if "zero" in wrapping else 0}
+        sharding["fsdp_version"] = 2 if wrapping == "fsdp2" else None
+        # At the start the base is drawn from the policy; on a resume from a reference, or the policy without adapter.
+        policy, reference = (wrap(copy.deepcopy(model), wrapping, trained) for trained in (True, False))
+        yield f"{wrapping} policy", same(served(policy, **sharding), plain)
+        yield f"{wrapping} base", same(served(reference, **sharding), plain)
+        lora = adapted(model)
+        wanted = served(lora)
+        wrapped = wrap(lora, wrapping, True)
+        before = hash_weights(wrapped.named_parameters())
+        yield f"{wrapping} lora policy", same(served(wrapped, **sharding), wanted)
+        with lora.disable_adapter():
+            yield f"{wrapping} lora base", same(served(wrapped, **sharding), plain)
+        yield f"{wrapping} lora policy again", same(served(wrapped, **sharding), wanted)
+        yield f"{wrapping} lora unmoved", hash_weights(wrapped.named_parameters()) == before
+
+
+@pytest.mark.slow
+def test_every_wrapping_serves_policy_and_base_as_the_plain_model(request: Any, tmp_path: Path) -> None:
+    nodeid = f"{Path(__file__).relative_to(request.config.rootpath)}::test_wrappings_in_their_own_process"
+    line = [sys.executable, "-m", "pytest", "-q", "-m", "slow", nodeid]
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    env = {**os.environ, **alone, "DS_ACCELERATOR": "cpu", OWN_PROCESS: str(tmp_path / "found"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(line, cwd=request.config.rootpath, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-6000:]
+    found = json.loads((tmp_path / "found").read_text())
+    assert len(found) == 6 * len(WRAPPINGS)
+    assert [name for name, is_same in found.items() if not is_same] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(OWN_PROCESS not in os.environ, reason="the test above runs it")
+def test_wrappings_in_their_own_process(model: Any) -> None:
+    store = torch.distributed.TCPStore("127.0.0.1", 0, 1, True)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    Path(os.environ[OWN_PROCESS]).write_text(json.dumps(dict(cases(model))))
