@@ -50,6 +50,8 @@ class RunFolders:
                 if place.is_relative_to(root.absolute()):
                     below = place.relative_to(root.absolute()).as_posix()
                     names.append(os.path.join(prefix, below) if prefix else below)  # noqa: PTH118 as TensorBoard does
+                    if prefix and below == ".":
+                        names.append(prefix)  # as `offleash view` has it
         return names
 
 

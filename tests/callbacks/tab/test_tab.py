@@ -160,7 +160,7 @@ def test_runs_of_one_name_in_two_places_are_both_there(logdir, tmp_path):
         (lambda runs: (str(runs), None), ["one/tensorboard", "one"]),
         (lambda runs: (str(runs / "one"), None), ["tensorboard", "."]),
         (lambda runs: (str(runs / "one" / "tensorboard"), None), ["."]),
-        (lambda runs: (None, f"a:{runs / 'one'}"), ["a/tensorboard", "a/."]),
+        (lambda runs: (None, f"a:{runs / 'one'}"), ["a/tensorboard", "a/.", "a"]),
     ],
 )
 def test_a_run_is_found_in_tensorboard_s_own_list(logdir, flags, names):
