@@ -41,7 +41,7 @@ SHOWN = {
         tags.ANSWER_ENTROPY,
     )
 }
-SHOWN_PREFIXES = ("pass_at_k/", "support/leash/pass_at_")
+SHOWN_PREFIXES = tuple(metric.tag.partition("{")[0] for metric in (tags.PASS_AT_K, tags.LEASH_PASS_AT_K))
 
 Stamp = tuple[Any, ...]
 """Of files: name, size, time of the last change, number on disk."""

@@ -98,7 +98,9 @@ def title(comparison: Comparison) -> str:
         other = f"{sides[0].series}, {sides[0].label}," if any(series) else sides[0].label
     elif len(series) == 1 and any(series) and all(side.step is not None for side in sides):
         other = f"{sides[0].series}, {len(sides)} steps,"
-    return f"{other} compared with {comparison.base.label}"
+    tasks = comparison.base.tasks
+    named = ", ".join(tasks) if len(tasks) < 4 else f"{len(tasks)} tasks"
+    return f"{other} compared with {comparison.base.label} ({named})"
 
 
 def sections(comparison: Comparison) -> list[Section]:

@@ -49,7 +49,7 @@ def write_report(
     >>> policy = sample_pool("lab", task, "pools/policy", seed=1, **settings)
     >>> path = write_report(compare(base, policy, resamples=200), "report.md")
     >>> path.read_text().splitlines()[0]
-    '# policy compared with base'
+    '# policy compared with base (countdown)'
     """
     path = Path(path)
     write = FORMATS[check_report_path(path, format)]

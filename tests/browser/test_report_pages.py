@@ -56,7 +56,7 @@ def sweep_page(tmp_path_factory):
 
 def test_a_reader_gets_the_verdict_first_and_every_lost_unit_to_read(page, comparison_page):
     page.goto(comparison_page.as_uri())
-    assert page.inner_text("h1") == "lab, 2 steps, compared with base"
+    assert page.inner_text("h1") == "lab, 2 steps, compared with base (sums)"
     assert page.inner_text("main > p >> nth=0").startswith("Support shrinks at step-20")
     lost = page.locator(".list").first.locator("details")
     assert lost.count() >= 60

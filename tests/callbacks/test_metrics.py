@@ -5,8 +5,10 @@ import pytest
 
 from offleash.callbacks.metrics import (
     count_whole,
+    interval_metrics,
     leash_curve,
     measured,
+    noise_metrics,
     sample_metrics,
     spelling_metrics,
     support_metrics,
@@ -123,7 +125,7 @@ def test_units_and_problems_are_counted_apart(pool, tmp_path):
         "monitor/seconds",
         "monitor/seconds_total",
         "monitor/failed",
-    } == set(metrics)
+    } == set(metrics) | set(noise_metrics(pool.hits(), 4)) | set(interval_metrics(pool.hits(), policy.hits()))
     lost, gained = changes(pool.hits(), policy.hits())
     assert lost == [Change("p", "2+2", 2, 4, 0, 4)]
     assert gained == [Change("p", "2*2", 0, 4, 4, 4), Change("q", "2+1", 0, 4, 2, 4)]

@@ -145,7 +145,7 @@ def test_the_default_is_the_verdict_first_and_last_with_one_table(
     assert said[""] == said["--brief"]
     brief, full = said[""].split("\n"), said["--full"].split("\n")
     assert len(brief) < 20 < 100 < len(full)
-    assert brief[0] == full[0] == "run, 2 steps, compared with base"
+    assert brief[0] == full[0] == "run, 2 steps, compared with base (one, two)"
     for lines in (brief, full):
         assert lines[2].startswith(("Support ", "As good as reweighting", "No verdict"))
         assert lines[-2].startswith("Verdict: ")

@@ -34,5 +34,5 @@ def test_nscr_has_the_interval_that_the_verdict_rests_on(result: PolicyResult) -
 def test_the_noise_of_a_threshold_below_one_hit_is_that_of_support(result: PolicyResult) -> None:
     lowest = result.sensitivity[0]
     assert lowest.eps < 1 / 8
-    assert lowest.noise == pytest.approx(result.overall.units.any_hit.noise_metrics, rel=1e-9)
+    assert lowest.noise == pytest.approx(result.overall.units.any_hit.noise_metrics, abs=1e-8)
     assert all(0 < row.noise["srr"] <= 1 for row in result.sensitivity)

@@ -65,7 +65,7 @@ def test_a_record_without_a_base_pool_that_is_there_is_refused(run: Path, record
 def test_compare_takes_the_folder_of_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(run), "--resamples", "20", "--quiet"]) == 0
     out = capsys.readouterr().out
-    assert "Series: problems" in out
+    assert "lab, 2 steps, compared with" in out
     assert main(["compare", str(run.parent / "base-pools"), str(run / "pools"), "--resamples", "20", "--quiet"]) == 0
     assert "step-000050" in out
 

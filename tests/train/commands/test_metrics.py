@@ -19,7 +19,7 @@ def test_every_tag_is_printed_with_its_unit_meaning_and_function(capsys):
 
 
 def test_a_text_selects_tags(capsys):
-    assert main(["metrics", "unit/nscr"]) == 0
+    assert main(["metrics", "support/unit/nscr"]) == 0
     found = [line.split()[0] for line in capsys.readouterr().out.splitlines()[::2]]
     assert found == ["support/unit/nscr", "support/unit/nscr_hits5"]
     assert main(["metrics", "unit/ncsr"]) == 2
