@@ -146,12 +146,11 @@ def leash_metrics(base: Hits, policy: Hits) -> dict[str, float]:
     ks = powers_of_two(int(min(base.n_p.min(), policy.n_p.min())))
     if not base.unit_hits.size:
         return {metric.tag: math.nan for metric in (*tags.LEASH, *map(tags.leash_pass_at, ks))}
-    rng = np.random.default_rng(0)
     n_base_u, n_policy_u = base.n_p[base.unit_problem], policy.n_p[policy.unit_problem]
     hits = (base.unit_hits, policy.unit_hits, n_base_u, n_policy_u, base.unit_problem)
-    _, found = pool_against_line(*hits, rng=rng, resamples=_RESAMPLES)
+    _, found = pool_against_line(*hits, rng=np.random.default_rng(0), resamples=_RESAMPLES)
     problems, pass_at_1 = np.arange(len(base.n_p)), float(np.mean(policy.correct_p / policy.n_p))
-    line = pool_line(base.correct_p, base.n_p, problems, pass_at_1, ks=ks, rng=rng)
+    line = pool_line(base.correct_p, base.n_p, problems, pass_at_1, ks=ks)
     values = {
         tags.LEASH.nscr: found.line.value,
         tags.LEASH.above: found.above.value,

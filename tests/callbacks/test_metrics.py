@@ -202,7 +202,7 @@ def test_the_line_of_a_step_is_that_of_the_pools_and_gives_its_word():
     ids = tuple(map(str, range(60)))
     base, policy = (Hits(ids, np.full(60, 64), hits, np.arange(60), (None,) * 60, hits) for hits in (base_p, policy_p))
     found = support_metrics(base, policy)
-    line = pool_line(base_p, 64, range(60), policy_p.mean() / 64, ks=[1, 64], rng=np.random.default_rng(2))
+    line = pool_line(base_p, 64, range(60), policy_p.mean() / 64, ks=[1, 64])
     assert found["support/leash/nscr"] == pytest.approx(line.nscr, abs=0.02)
     assert found["support/leash/above"] == pytest.approx(found["support/unit/nscr"] - found["support/leash/nscr"])
     assert found["support/leash/log_weight"] == pytest.approx(line.log_weight, abs=0.1)

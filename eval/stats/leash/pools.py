@@ -54,13 +54,12 @@ def pool_line(
     *,
     k_u: ArrayLike | None = None,
     ks: Iterable[int] = (),
-    rng: np.random.Generator,
 ) -> PoolLine:
     """KL-optimal reweighting of the base at this pass@1, from a base pool. Support is at `k_u` draws (default: all)."""
     _, index_u = np.unique(check_problems(problem_u, np.size(base_hits_u)), return_inverse=True)
     hits, n = check_draws("base", base_hits_u, n_base_u, index_u)
     k = n if k_u is None else check_counts("k", k_u)
-    return _line(Rates.fitted(hits, n), index_u, pass_at_1, in_support(hits, n, k), k, ks, rng)
+    return _line(Rates.fitted(hits, n), index_u, pass_at_1, in_support(hits, n, k), k, ks)
 
 
 def pool_against_line(
@@ -86,7 +85,7 @@ def pool_against_line(
     in_base, in_policy = in_support(hits, n, k), in_support(policy, n_policy, k)
     policy_p: Floats = np.bincount(index_u, policy / n_policy).astype(np.float64)
     rates = Rates.fitted(hits, n)
-    line = _line(rates, index_u, float(policy_p.mean()), in_base, k, ks, rng)
+    line = _line(rates, index_u, float(policy_p.mean()), in_base, k, ks)
 
     def reached(weighted: Weighted) -> tuple[Floats, Floats]:
         base_bu = rates.draw_weighted(weighted.weight_bp[:, index_u], rng)
@@ -108,9 +107,8 @@ def _line(
     in_base_u: Floats,
     k_u: Ints,
     ks: Iterable[int],
-    rng: np.random.Generator,
 ) -> PoolLine:
-    base_bu = rates.draw(_DRAWS, rng)
+    base_bu = rates.draw(_DRAWS, np.random.default_rng(0))  # one pool has one line, wherever it is shown
     weighted = Weighted(np.ones((_DRAWS, int(index_u.max()) + 1)), np.full(_DRAWS, float(pass_at_1)))
     grown_bu, log_weight_b = _grown(base_bu, index_u, weighted)
     line_bu = base_bu * grown_bu

@@ -32,7 +32,7 @@ def test_the_line_is_that_of_the_base_pool_at_the_policy_s_pass_at_1(tmp_path: P
     result = made(tmp_path, base, policy)
     leash, scope = result.leash, result.overall
     assert leash is not None
-    line = pool_line(base, 64, range(10), np.sum(policy) / 640, ks=[1, 64], rng=np.random.default_rng(0))
+    line = pool_line(base, 64, range(10), np.sum(policy) / 640, ks=[1, 64])
     level = leash.units
     assert level is leash.problem_level  # a problem is one unit
     assert list(level.cells.values()) == pytest.approx(line.cells, abs=0.3)

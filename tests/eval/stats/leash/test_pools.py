@@ -50,7 +50,7 @@ def test_with_many_samples_the_line_is_the_exact_one(lab: Lab) -> None:
     base_u, n, k = lab(rng).ravel(), 100_000, 64
     exact_u = tilt(base_u, PROBLEM_U, math.log(8))
     hits = drawn(base_u, n, rng)
-    line = pool_line(hits, n, PROBLEM_U, float(sums(exact_u, PROBLEM_U).mean()), k_u=k, ks=[1, 8, 512], rng=rng)
+    line = pool_line(hits, n, PROBLEM_U, float(sums(exact_u, PROBLEM_U).mean()), k_u=k, ks=[1, 8, 512])
     truth_4 = cells_of(in_support(hits, n, k), hit_by(exact_u, k)).sum(axis=0)
     assert line.cells == pytest.approx(truth_4, abs=0.5)
     assert line.nscr == pytest.approx(float(metrics(truth_4)["nscr"]), abs=0.005)
@@ -69,7 +69,7 @@ def test_the_line_has_little_bias(lab: Lab, weight: float) -> None:
         base_u = lab(rng).ravel()
         exact_u = tilt(base_u, PROBLEM_U, math.log(weight))
         hits = drawn(base_u, 128, rng)
-        line = pool_line(hits, 128, PROBLEM_U, float(sums(exact_u, PROBLEM_U).mean()), k_u=64, rng=rng)
+        line = pool_line(hits, 128, PROBLEM_U, float(sums(exact_u, PROBLEM_U).mean()), k_u=64)
         errors.append(line.nscr - metrics(cells_of(in_support(hits, 128, 64), hit_by(exact_u, 64)).sum(axis=0))["nscr"])
     assert abs(np.mean(errors)) < 0.02
 
@@ -132,6 +132,6 @@ def test_units_that_were_never_hit_are_at_most_what_those_hit_once_allow() -> No
 def test_hits_that_cannot_be_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ConfigError, match="base hits"):
-        pool_line([5, 4], 8, [0, 0], 0.5, rng=rng)
+        pool_line([5, 4], 8, [0, 0], 0.5)
     with pytest.raises(ConfigError, match="policy hits"):
         pool_against_line([1, 0], [9, 0], 8, 8, [0, 1], rng=rng)
