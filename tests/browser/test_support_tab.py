@@ -180,6 +180,7 @@ def test_a_link_reopens_the_cell(page, runs):
         frame.select_option("select[name=run]", "plain")
         wait(frame, "document.querySelector('#verdict').textContent.includes('at step 30')")
         frame.fill("input[name=search]", "2*2")
+        wait(frame, "document.querySelector('.told').textContent === '1 of 45 answers'")
         click_row(frame, 0, step=2)
         frame.wait_for_selector("button[name=copy]")
         link = frame.get_attribute("button[name=copy]", "title")

@@ -15,7 +15,9 @@ How this differs from TRL's `beta`, with the same gradient only for completions 
 so no token learns what it does to the log-ratio of later ones; without it the expected gradient is that of the
 *forward* KL. Here every token of a completion gets the log-ratio of all of them.
 
-What may keep a run from the optimum, and the setting that removes it (hypotheses, for the labs to decide):
+What keeps a run from the optimum in the lab is sampling: an answer that has become rare is hardly ever drawn, so
+nothing calls it back. With texts drawn from all correct answers in each group, their shares stay the base's on the
+training problems (`recipes/lab/tilt_limit.py`; recipes/variants/results). What else may, and what removes it:
 
 - steps and learning rate: the optimum is far away (at tau = .3 the odds of a correct answer rise by exp(1 / tau) = 28),
   and the lab's schedule decays linearly: `max_steps`, `learning_rate`, `lr_scheduler_type: constant`;
