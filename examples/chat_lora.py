@@ -1,6 +1,6 @@
 """GRPO with LoRA on arithmetic word problems, in chat format, and what becomes of the base's solutions meanwhile.
 
-python examples/chat_lora.py [MODEL]    one small GPU; with a tiny model, any CPU
+python examples/chat_lora.py [MODEL]    one small GPU; on a CPU a tiny model and bf16=False in GRPOConfig
 """
 
 import random

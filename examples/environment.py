@@ -1,6 +1,6 @@
 """GRPO in an environment that is also the judge: the tool must be asked for the right letter, and for no other.
 
-python examples/environment.py [MODEL]    one small GPU; with a tiny model that calls tools, any CPU
+python examples/environment.py [MODEL]    one small GPU; on a CPU a tiny model that calls tools, and bf16=False
 """
 
 import string

@@ -1,6 +1,6 @@
 """GRPO with a reward between 0 and 1 and several correct answers: which of them does training keep?
 
-python examples/float_reward.py [MODEL]    one small GPU; with a tiny model, any CPU
+python examples/float_reward.py [MODEL]    one small GPU; on a CPU a tiny model and bf16=False in GRPOConfig
 """
 
 import re
