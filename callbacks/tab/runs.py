@@ -19,7 +19,7 @@ from typing import Any
 from offleash.callbacks import tags
 from offleash.callbacks.metrics import verdict_of
 from offleash.callbacks.summary import HISTORY, read_record
-from offleash.eval.browse.cell import COLUMNS, Row, cell, cell_of
+from offleash.eval.browse.cell import Row, cell, cell_of, rows_by_problem
 from offleash.eval.browse.grid import LEVELS, Column, Level, columns, grid
 from offleash.eval.comparison.run import run_pools
 from offleash.eval.errors import ConfigError, PoolError
@@ -166,8 +166,8 @@ class MonitoredRun:
         base: dict[str, list[Row]] | None = None
         for step in reversed(self.steps()):
             pool = self._step(step)
-            base = _by_problem(base_pool.only(pool.problem_ids, k)) if base is None else base
-            policy = _by_problem(pool)
+            base = rows_by_problem(base_pool, k, pool.problem_ids) if base is None else base
+            policy = rows_by_problem(pool)
             for problem in pool.problems:
                 made = cell_of(problem, base.get(problem.id, []), policy.get(problem.id, []))
                 yield step, problem.id, {"run": self.name, "step": step, **made}
@@ -239,13 +239,6 @@ class MonitoredRun:
 
 def _only(metrics: dict[str, float], shown: set[str]) -> dict[str, float]:
     return {tag: value for tag, value in metrics.items() if tag in shown or tag.startswith(SHOWN_PREFIXES)}
-
-
-def _by_problem(pool: Pool) -> dict[str, list[Row]]:
-    rows: dict[str, list[Row]] = {}
-    for row in pool.read(("problem_id", *COLUMNS)).to_pylist():
-        rows.setdefault(row["problem_id"], []).append(row)
-    return rows
 
 
 def _evenly(i: int) -> tuple[float, int]:

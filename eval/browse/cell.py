@@ -25,23 +25,32 @@ def cell(problem: Problem, base: Pool, policy: Pool, k: int) -> dict[str, Any]:
     return cell_of(problem, *(pool.read(COLUMNS, limit, [problem.id]).to_pylist() for pool, limit in sides))
 
 
-def cell_of(problem: Problem, base: Sequence[Row], policy: Sequence[Row]) -> dict[str, Any]:
-    """The same from samples that were read: rows with COLUMNS."""
+def rows_by_problem(pool: Pool, k: int | None = None, ids: Sequence[str] | None = None) -> dict[str, list[Row]]:
+    """The first k samples of each problem, or of these problems, in one pass."""
+    rows: dict[str, list[Row]] = {}
+    for row in pool.read(("problem_id", *COLUMNS), k, ids).to_pylist():
+        rows.setdefault(row["problem_id"], []).append(row)
+    return rows
+
+
+def cell_of(
+    problem: Problem, base: Sequence[Row], policy: Sequence[Row], side_limit: int = PAGE_LIMIT
+) -> dict[str, Any]:
+    """The same from samples that were read, rows with COLUMNS; so many characters of completions on each side."""
     base_answers, policy_answers = ({row["answer"] for row in rows} for rows in (base, policy))
     return {
         "id": problem.id,
         "prompt": cut_text(chat_text(problem.prompt, between="\n\n", between_parts="\n", roles=True), TEXT_LIMIT),
         "gold": cut_text(problem.gold, TEXT_LIMIT),
-        "base": _side(base, policy_answers),
-        "policy": _side(policy, base_answers),
+        "base": _side(base, policy_answers, side_limit),
+        "policy": _side(policy, base_answers, side_limit),
     }
 
 
-def _side(rows: Sequence[Row], elsewhere: set[str | None]) -> dict[str, Any]:
+def _side(rows: Sequence[Row], elsewhere: set[str | None], room: int) -> dict[str, Any]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["correct"], row["answer"], row["status"]), []).append(row)
-    room = PAGE_LIMIT
     made = []
     for (correct, answer, status), members in sorted(groups.items(), key=lambda item: (not item[0][0], -len(item[1]))):
         texts = []

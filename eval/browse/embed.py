@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 STATIC = Path(__file__).parent / "static"
+_DARK = re.compile(r":root\.dark (\{[^}]*\})")  # TensorBoard's tab has a class; a page of its own, the reader's setting
 
 
 class Embedded(NamedTuple):
@@ -37,16 +38,17 @@ def embedded(
     `modules` are scripts beside `browse.js`, `files` scripts that hold an answer each: they call
     `OFFLEASH_CELL(key, answer)`.
 
-    >>> made = embedded({key("grid", run="mine", level="answer"): {"rows": []}}, "browse(document.body, ...)")
+    >>> made = embedded({key("grid", run="mine", level="answer"): {"rows": []}}, "browseTasks(document.body);")
     >>> made.allowed.startswith("'sha256-"), "</script>" in made.script
     (True, False)
     """
     texts = [path.read_text(encoding="utf-8") for path in (STATIC / "embedded.js", STATIC / "browse.js", *modules)]
+    css = (STATIC / "browse.css").read_text(encoding="utf-8")
     script = "\n".join([*map(_plain, texts), start, ""])
     packed = gzip.compress(dumped({"data": data, "files": files or {}}).encode(), mtime=0)
     carried = json.dumps(base64.b64encode(packed).decode())
     return Embedded(
-        style=(STATIC / "browse.css").read_text(encoding="utf-8"),
+        style=_DARK.sub(r"@media (prefers-color-scheme: dark) { :root \1 }", css),
         data=f'<script type="application/json" id="offleash-data">{carried}</script>',
         script=script,
         allowed=f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'",

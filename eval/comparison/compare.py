@@ -6,7 +6,7 @@ and 5 with the intervals, noise and detection limits that they lack. Nothing is 
 does that.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +15,11 @@ from offleash.eval.comparison.align import Aligned, Reader, align, unrecorded
 from offleash.eval.comparison.examples import moved
 from offleash.eval.comparison.importance import importance
 from offleash.eval.comparison.leash import leash, with_nscr_of
-from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, SideInfo
+from offleash.eval.comparison.result import Comparison, PolicyResult, Scope, SideInfo, TaskPools
 from offleash.eval.comparison.scopes import Part, Settings, measure_scope, sensitivity
 from offleash.eval.comparison.sides import (
     PoolSource,
+    Side,
     check_comparable,
     distinct_labels,
     find_base,
@@ -29,9 +30,11 @@ from offleash.eval.comparison.sides import (
 )
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.counts import STATUSES
+from offleash.eval.pool.pool import Pool
 
 _MAX_DOMAINS = 100
 _EARLIER_EXAMPLES = 10
+_Matched = tuple[Side, list[tuple[Pool, Pool]], list[str]]
 
 
 def compare(
@@ -110,7 +113,18 @@ def compare(
         results.append(result)
     widest = {task: max((r for (name, _), r in readers.items() if name == task), key=_size) for task, _ in readers}
     info = side_info(base_side, _draws(widest.values()))
-    return Comparison(info, tuple(results), confidence, tuple(warnings), tuple(notes))
+    return Comparison(info, tuple(results), confidence, tuple(warnings), tuple(notes), _task_pools(matched, widest, k))
+
+
+def _task_pools(matched: Sequence[_Matched], widest: Mapping[str, Reader], k: int | None) -> tuple[TaskPools, ...]:
+    found = []
+    for task, reader in widest.items():
+        base = reader.pool
+        policies = {side.label: own for side, pairs, _ in matched for one, own in pairs if one.spec.task == task}
+        if all(pool.spec.plan.successes is None for pool in (base, *policies.values())):
+            draws = min(pool.spec.k for pool in (base, *policies.values()))
+            found.append(TaskPools(task, base, policies, draws if k is None else min(k, draws)))
+    return tuple(found)
 
 
 def _result(side: SideInfo, tasks: Sequence[Aligned], settings: Settings) -> tuple[PolicyResult, list[str]]:

@@ -5,10 +5,11 @@ is NaN. Nothing here is escaped or rounded: text of models and problems is untru
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from offleash.eval.comparison.changes import Change
+from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.intervals import Estimate
@@ -258,6 +259,17 @@ class PolicyResult:
     gained: Moved
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskPools:
+    """The pools of one task that were compared, for who wants to read samples; `policies` by label, in order."""
+
+    task: str
+    base: Pool
+    policies: Mapping[str, Pool]
+    k: int
+    """The first k draws of each problem are those that were compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything. Two or more policies are a series, in the order given."""
@@ -269,3 +281,5 @@ class Comparison:
     """What limits how far these numbers can be trusted."""
     notes: tuple[str, ...]
     """What was done to make the numbers comparable."""
+    pools: tuple[TaskPools, ...] = field(default=(), compare=False, repr=False)
+    """Those with a fixed number of draws: under a plan that stops early hits are no measure of support."""

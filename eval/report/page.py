@@ -1,4 +1,4 @@
-"""A comparison as one HTML file that needs nothing else: tables, inline SVG figures, light and dark, no script.
+"""A comparison as one HTML file that needs nothing else: tables, inline SVG figures, samples to browse, light and dark.
 
 The pages are Jinja2 templates. Whatever a template prints is sanitized (`visible`) and escaped; only figures of our own
 drawing are markup. A content security policy forbids anything fetched and every script but the page's own, by its hash.
@@ -14,6 +14,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from offleash.eval.browse.compared import compared
+from offleash.eval.browse.embed import embedded
 from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.console import visible
 from offleash.eval.report.figure_style import inline_svg
@@ -67,8 +69,14 @@ def html_report(comparison: Comparison, extra_tables: Sequence[Table] = ()) -> s
     every = sections(comparison)
     series = [section for section in every if section.result is None]
     last = comparison.policies[-1]
+    browser = None
+    if comparison.pools:
+        steps = {policy.side.label: policy.side.step for policy in comparison.policies}
+        browser = embedded(compared(comparison.pools, steps), 'browseTasks(document.getElementById("browser"));')
     return render(
         _TEMPLATES / "compare.html",
+        script=browser.script if browser else "",
+        browser=None if browser is None else {"style": Markup(browser.style), "data": Markup(browser.data)},
         command="offleash compare",
         title=title(comparison),
         warnings=comparison.warnings,

@@ -58,12 +58,16 @@ def test_a_reader_gets_the_verdict_first_and_every_lost_unit_to_read(page, compa
     page.goto(comparison_page.as_uri())
     assert page.inner_text("h1") == "lab, 2 steps, compared with base (sums)"
     assert page.inner_text("main > p >> nth=0").startswith("Support shrinks at step-20")
-    lost = page.locator(".list").first.locator("details")
-    assert lost.count() >= 60
-    last = lost.nth(59)
-    last.locator("summary").click()
-    assert last.locator("pre").count() == 3
-    assert last.locator("pre").first.is_visible()
+    assert page.locator(".list").first.locator("details").count() == 10
+    page.select_option("select[name=only]", "lost")
+    shown = int(page.inner_text(".told").split(" of ")[0])
+    assert shown >= 60
+    page.locator(".map canvas").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    assert page.locator(".cell h3").all_inner_texts()[0].startswith("base:")
+    assert page.locator(".cell pre.prompt").inner_text()
+    assert "lost at 20" in page.inner_text(".trajectory")
 
 
 @pytest.mark.parametrize("which", ["comparison_page", "sweep_page"])

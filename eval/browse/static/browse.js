@@ -32,6 +32,7 @@ class Grid {
   constructor(json) {
     Object.assign(this, { level: json.level, names: json.marks, problems: json.problems, rows: json.rows, failed: json.failed || {} });
     this.waiting = json.waiting || [];
+    this.words = json.words || {};
     this.steps = [...new Set([...Object.keys(json.steps).map(Number), ...this.waiting])].sort((a, b) => a - b);
     this.base = this.column(json.base);
     this.at = new Map(Object.entries(json.steps).map(([step, found]) => [Number(step), this.column(found)]));
@@ -41,6 +42,15 @@ class Grid {
   column({ hits, n, marks }) {
     const mark = marks === undefined ? null : Uint8Array.from(marks, (digit) => digit.charCodeAt(0) - 48);
     return { hits: Int32Array.from(hits), mark, n: typeof n === "number" ? () => n : (u) => n[this.rows[u][0]] };
+  }
+
+  // A column's name: "20" over it, "step 20" in words, or the policy's own.
+  called(step) {
+    return this.words[step] ?? `step ${step}`;
+  }
+
+  since(step) {
+    return step in this.words ? `in ${this.words[step]}` : `at ${step}`;
   }
 
   get counted() {
@@ -81,8 +91,8 @@ class Grid {
       if (hit === here) continue;
       here = hit;
       const again = times++ > 1 ? " again" : "";
-      if (had) said.push(hit ? `back${again} at ${step}` : `${sure ? "" : "perhaps "}lost${again} at ${step}`);
-      else said.push(hit ? `${sure ? "" : "perhaps "}gained${again} at ${step}` : `gone${again} at ${step}`);
+      if (had) said.push(hit ? `back${again} ${this.since(step)}` : `${sure ? "" : "perhaps "}lost${again} ${this.since(step)}`);
+      else said.push(hit ? `${sure ? "" : "perhaps "}gained${again} ${this.since(step)}` : `gone${again} ${this.since(step)}`);
     }
     if (!said.length) return had ? "hit at every step" : "never hit";
     return said.length > 7 ? `${said.slice(0, 6).join(", ")}, and ${said.length - 6} more changes` : said.join(", ");
@@ -185,7 +195,7 @@ export class Browser {
     this.cell.replaceChildren(
       el("div", { class: "bar" }, el("button", { name: "previous", onclick: () => move(-1) }, "previous"), el("button", { name: "next", onclick: () => move(1) }, "next"),
         link ? el("button", { name: "copy", title: link, onclick: (event) => copy(link, event.target) }, "copy link") : null),
-      el("h2", {}, `${found.id}, step ${step}`), el("pre", { class: "prompt" }, found.prompt),
+      el("h2", {}, `${found.id}, ${this.map ? this.map.grid.called(step) : `step ${step}`}`), el("pre", { class: "prompt" }, found.prompt),
       found.gold === "" ? null : el("p", {}, el("span", { class: "faint" }, "gold: "), found.gold),
       this.map?.trajectory(problem, answer),
       el("div", { class: "sides" }, side("base", found.base, answer), side("policy", found.policy, answer)));
@@ -198,7 +208,7 @@ async function copy(link, button) {
   try {
     await navigator.clipboard.writeText(link);
     button.textContent = "copied";
-  } catch {  // no clipboard without https or localhost
+  } catch {  // browsers give no clipboard to pages of other machines
     button.replaceWith(el("input", { readonly: true, value: link, onfocus: (event) => event.target.select() }));
   }
 }
@@ -226,13 +236,21 @@ function side(name, found, chosen) {
   return el("section", { class: name }, el("h3", {}, `${name}: ${found.correct} of ${found.n} correct`), found.groups.map(group));
 }
 
-// The browser alone, in a page without anything around it that would follow the steps.
-export function browse(host, ask, state) {
+// The browser alone, in a page without anything around it that would follow the steps: what OFFLEASH_EMBEDDED carries, one
+// task at a time.
+export function browseTasks(host) {
+  const ask = async (route, query) => globalThis.OFFLEASH_EMBEDDED(route, query), tasks = globalThis.OFFLEASH_EMBEDDED("tasks", {});
+  const state = { run: tasks[0] };
   const browser = new Browser({ ask, state, onStep: (step) => { state.step = step; browser.stepChanged(); } });
+  if (tasks.length > 1) {
+    const turn = (run) => { Object.assign(state, { run, problem: null, answer: null }); browser.cell.replaceChildren(); browser.show(); };
+    browser.element.prepend(el("div", { class: "bar" }, choice("task", "task", Object.fromEntries(tasks.map((task) => [task, task])), state.run, turn)));
+  }
   host.append(browser.element);
-  globalThis.addEventListener("resize", () => browser.map?.paint());
+  const paint = () => browser.map?.paint();
+  globalThis.addEventListener("resize", paint);
+  globalThis.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   browser.show();
-  return browser;
 }
 
 class HeatMap {
@@ -372,7 +390,7 @@ class HeatMap {
       const x = left + c * column + (c ? 4 : 0);
       if (x < label - 2 || x > width) return;
       if (step === chosen) { pen.fillStyle = hues.focus; pen.fillRect(x, HEAD - 5, column - 1, 4); }
-      const text = step == null ? "base" : String(step), wide = pen.measureText(text).width;
+      const text = step == null ? "base" : this.grid.words[step] ?? String(step), wide = pen.measureText(text).width;
       if (step !== chosen && (x < free || (c && (c - 1) % every))) return;
       if (step === chosen && x < free) { pen.fillStyle = hues.panel; pen.fillRect(x - 2, 3, wide + 4, HEAD - 10); }
       pen.fillStyle = step === chosen ? hues.text : hues.faint;
@@ -413,7 +431,7 @@ class HeatMap {
     const { u, step } = this.place(event), { grid } = this;
     if (u === undefined) return void (this.browser.hovered.textContent = "\u00a0");
     const found = step == null ? null : grid.at.get(step), answer = grid.rows[u][1];
-    const here = step == null ? "" : found ? `step ${step}: ${found.hits[u]} of ${found.n(u)} hits, ${grid.names[found.mark[u]]} · ` : `step ${step}: not counted yet · `;
+    const here = step == null ? "" : found ? `${grid.called(step)}: ${found.hits[u]} of ${found.n(u)} hits, ${grid.names[found.mark[u]]} · ` : `${grid.called(step)}: not counted yet · `;
     this.browser.hovered.textContent = `${here}base: ${grid.base.hits[u]} of ${grid.base.n(u)} · ${grid.story(u)}${answer == null ? "" : ` · ${visible(answer).slice(0, 80)}`}`;
   }
 
@@ -443,7 +461,7 @@ class HeatMap {
     const most = Math.max(1, grid.base.hits[u], ...grid.counted.map((step) => grid.at.get(step).hits[u]));
     const bar = (step, found) => {
       const name = !found ? "out" : found.mark ? grid.names[found.mark[u]] : found.hits[u] ? "kept" : "out";
-      const share = found ? found.hits[u] / most : 0, words = step == null ? "base" : `step ${step}`;
+      const share = found ? found.hits[u] / most : 0, words = step == null ? "base" : grid.called(step);
       return el("button", { class: `bar-of ${name.replace(" ", "-")}${step === this.browser.step ? " now" : ""}`, title: found ? `${words}: ${found.hits[u]} of ${found.n(u)} hits` : words, "aria-label": words,
         onclick: () => step != null && this.browser.onStep(step) }, el("i", { style: { height: `${Math.max(2, 26 * share)}px` } }));
     };

@@ -1,6 +1,9 @@
 """A page shows hostile text and never runs it; it is accessible and follows the reader's colors."""
 
+import base64
+import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -47,7 +50,8 @@ def test_html_holds_no_element_or_attribute_that_a_model_wrote(pair: Comparison,
         page = Page(text)
         assert page.open == []
         names = {tag for tag, _ in page.tags}
-        assert not names & {"script", "img", "iframe", "object", "link", "a", "form", "input"}
+        assert not names & {"img", "iframe", "object", "link", "a", "form", "input"}
+        assert [attrs["type"] for tag, attrs in page.tags if tag == "script"] == ["application/json", "module"]
         assert not [
             name for _, attrs in page.tags for name in attrs if name.startswith("on") or name in ("src", "href")
         ]
@@ -93,9 +97,19 @@ def test_whatever_a_template_prints_is_visible_and_escaped(tmp_path: Path) -> No
         render(template, title="", command="", warnings=[])
 
 
-def test_the_content_security_policy_allows_styles_and_nothing_else(pair: Comparison) -> None:
-    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html_report(pair))
+def test_the_content_security_policy_allows_styles_and_the_page_s_own_script_alone(pair: Comparison) -> None:
+    text = html_report(pair)
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', text, re.DOTALL)
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     assert rules.pop("style-src") == "'unsafe-inline'"
     assert rules.pop("default-src") == "'none'"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert rules.pop("script-src") == f"'sha256-{digest}'"
     assert set(rules.values()) == {"'none'"}
+
+
+def test_without_pools_to_read_a_page_has_no_script(pair: Comparison) -> None:
+    text = html_report(replace(pair, pools=()))
+    assert "<script" not in text
+    assert "script-src 'none'" in text
