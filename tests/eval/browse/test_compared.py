@@ -10,7 +10,8 @@ from offleash.eval.pool.testing import make_pool
 
 def made(tmp_path, names):
     base = make_pool(tmp_path / "base", [8, 8, 1, 0])
-    policies = [make_pool(tmp_path / name, hits) for name, hits in zip(names, ([8, 8, 1, 0], [8, 0, 0, 0]), strict=False)]
+    hits = [8, 8, 1, 0], [8, 0, 0, 0]
+    policies = [make_pool(tmp_path / name, found) for name, found in zip(names, hits, strict=True)]
     return compare(base, policies, resamples=20)
 
 
