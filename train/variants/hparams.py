@@ -27,6 +27,7 @@ from offleash.train.variants.results import METRICS, Measured
 
 Setting = float | str | bool
 _SUFFIX = ".hparams"
+_VERDICT = "verdict"
 _FOLDER = "tensorboard"
 """Of what all runs share."""
 
@@ -45,7 +46,7 @@ def write_hparams(
     of_runs = [
         {
             "variant": run.variant,
-            **({"verdict": verdicts.get(run.variant, "")} if verdicts is not None else {}),
+            **({_VERDICT: verdicts.get(run.variant, "")} if verdicts is not None else {}),
             **_flat(settings[run.variant]),
         }
         for run in runs
@@ -83,7 +84,8 @@ def _experiment(of_runs: Sequence[Mapping[str, Setting]]) -> Summary:
     infos = []
     for key in dict.fromkeys(key for of_run in of_runs for key in of_run):
         found = list(dict.fromkeys(of_run[key] for of_run in of_runs if key in of_run))
-        infos.append(HParamInfo(name=key, type=_type(found)))
+        # The page shows few columns at first: those that `differ`, then by name.
+        infos.append(HParamInfo(name=key, type=_type(found), differs=key == _VERDICT))
         for value in found:
             _put(infos[-1].domain_discrete.values.add(), value)
     metrics = [

@@ -141,9 +141,14 @@ def keep_numbers(run: Run, budget: Mapping[str, Any]) -> None:
 
 
 def asked_of(run: Run) -> dict[str, Any]:
-    """The overlay's settings when the run was started."""
+    """What the run changed of the recipe when it was started: by its overlay, and by its trial over that."""
     before = json.loads((run.folder / ASKED).read_text())
-    return {key.removeprefix("overlay."): value for key, value in before.items() if key.startswith("overlay.")}
+    told = {key.removeprefix("overlay."): value for key, value in before.items() if key.startswith("overlay.")}
+    trial = {key.removeprefix("trial."): told.pop(key) for key in list(told) if key.startswith("trial.")}
+    scale = dict(told.get("scale", {}))
+    for key, factor in trial.pop("scale", {}).items():
+        scale[key] = scale.get(key, 1) * factor
+    return {**told, **trial, **({"scale": scale} if scale else {})}
 
 
 def drop_bars(lines: Sequence[str]) -> list[str]:

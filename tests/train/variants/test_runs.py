@@ -11,6 +11,7 @@ from offleash.train.recipe.config import parse_recipe
 from offleash.train.variants.overlays import ANY_PROCESSES, find_overlays
 from offleash.train.variants.results import read_sweep
 from offleash.train.variants.runs import (
+    ASKED,
     asked_of,
     check_runs,
     check_unchanged,
@@ -171,6 +172,16 @@ def test_a_run_tells_the_settings_it_was_begun_with(files):
     record_start(run)
     (files / "guided.yaml").write_text("explorer: {pass_at_k: {k: 2}}\n")
     assert asked_of(make(files, ("guided.yaml",))[1]) == {"explorer": {"pass_at_k": {"k": 4}}}
+
+
+def test_a_trial_s_settings_are_over_those_of_its_overlay_and_factors_multiply(files):
+    run = make(files, ("guided.yaml",))[1]
+    overlay = {"explorer": {"pass_at_k": {"k": 4}}, "scale": {"learning_rate": 8}}
+    trial = {"explorer": {"pass_at_k": {"k": 2}}, "scale": {"learning_rate": 0.125, "beta": 2}}
+    told = {f"overlay.{key}": value for key, value in (overlay | {f"trial.{k}": v for k, v in trial.items()}).items()}
+    run.folder.mkdir(parents=True)
+    (run.folder / ASKED).write_text(json.dumps(told))
+    assert asked_of(run) == {"explorer": {"pass_at_k": {"k": 2}}, "scale": {"learning_rate": 1, "beta": 2}}
 
 
 def test_a_report_of_other_settings_is_refused(files):
