@@ -83,6 +83,7 @@ def test_two_ranks_continue_on_the_same_trajectory(runs, launch, logged, traject
     assert (tmp_path / "run" / "checkpoint-6").exists()
 
 
+@pytest.mark.slow
 def test_a_run_under_zero3_is_not_continued_without_it(runs, launch, tmp_path):
     folder, _ = runs
     shutil.copytree(folder / "zero3", tmp_path / "run")

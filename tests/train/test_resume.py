@@ -31,7 +31,14 @@ def undisturbed(tmp_path_factory, launch):
     return folder
 
 
-@pytest.mark.parametrize("moment", ["checkpoint-4/model.safetensors", "pools/step-000006/pool.json", "recipe.yaml"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "checkpoint-4/model.safetensors",
+        pytest.param("pools/step-000006/pool.json", marks=pytest.mark.slow),
+        pytest.param("recipe.yaml", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_run_continues_on_the_same_trajectory(
     moment, undisturbed, tmp_path, launch, launch_and_kill, logged, trajectory, read_scalars
 ):

@@ -6,6 +6,7 @@ file; whatever is left belongs to somebody else.
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ UNDOCUMENTED = {"llm_engine", "vllm_client", "vllm_generation"}
 """Internals without an underscore."""
 
 
+@cache
 def product() -> dict[str, ast.AST]:
     """Every file but the seams, parsed."""
     paths = [path for top in ("callbacks", "train", "eval") for path in sorted((ROOT / top).rglob("*.py"))]
@@ -74,8 +76,8 @@ def used(tree: ast.AST) -> Iterator[str]:
 def of_a_trainer(tree: ast.AST) -> Iterator[str]:
     """Private names of what the file calls a trainer."""
     for node in ast.walk(tree):
-        of_trainer = isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[-1] == "trainer"
-        if of_trainer and is_private(node.attr):
+        private = isinstance(node, ast.Attribute) and is_private(node.attr)
+        if private and ast.unparse(node.value).split(".")[-1] == "trainer":
             yield node.attr
 
 
