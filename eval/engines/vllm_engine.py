@@ -16,6 +16,7 @@ from offleash.eval.engines.base import Completion, Drawn, Request
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.engines.vllm_seam import (
     abort,
+    check_cpu_head_size,
     engine_errors,
     finished_outputs,
     import_vllm,
@@ -130,6 +131,7 @@ def _settings(source: ModelSource, context: int) -> dict[str, Any]:
         "seed": 0,
     }
     if on_cpu():
+        check_cpu_head_size(source.path, source.revision or None)
         # Compiling takes longer than it saves. A prompt whose prefill is cut in two kills the engine if the request has
         # a seed (0.31: the first half's token is undone by turning back its generator, which CPU generators cannot).
         settings |= {"enforce_eager": True, "enable_chunked_prefill": False}

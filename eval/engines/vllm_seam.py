@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 
 from offleash.eval.errors import ConfigError
 
@@ -30,11 +31,21 @@ def on_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
-def cpu_head_sizes() -> list[int]:
-    """Sizes of attention heads that vLLM's kernels for CPUs know. Relies on `CPUAttentionBackend`."""
+def check_cpu_head_size(model: str, revision: str | None = None) -> None:
+    """Raise ConfigError for a model whose attention vLLM's kernels for CPUs could not compute.
+
+    vLLM itself would say so only when it draws. Relies on `CPUAttentionBackend`.
+    """
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    return list(CPUAttentionBackend.get_supported_head_sizes())
+    config = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if size not in (known := CPUAttentionBackend.get_supported_head_sizes()):
+        raise ConfigError(
+            f"vLLM has no kernels for CPUs for the attention heads of {model}: their size is {size}, it knows "
+            f"{', '.join(map(str, known))}. Draw with transformers instead: --engine transformers, in training "
+            "use_vllm: false"
+        )
 
 
 def engine_errors() -> tuple[type[Exception], ...]:

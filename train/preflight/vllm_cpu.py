@@ -10,8 +10,7 @@ from transformers import AutoConfig
 from trl import GRPOConfig
 
 from offleash.callbacks.policy.trl_seam import set_engine_options
-from offleash.eval.engines.vllm_seam import cpu_head_sizes, import_vllm, keep_cpu_weights, on_cpu
-from offleash.eval.errors import ConfigError
+from offleash.eval.engines.vllm_seam import check_cpu_head_size, import_vllm, keep_cpu_weights, on_cpu
 
 
 def prepare_vllm(training: GRPOConfig, model: str) -> None:
@@ -20,24 +19,12 @@ def prepare_vllm(training: GRPOConfig, model: str) -> None:
         return
     import_vllm("use_vllm")
     if training.vllm_mode == "colocate" and on_cpu():
-        check_head_size(training, model)
+        check_cpu_head_size(model, (training.model_init_kwargs or {}).get("revision"))
         keep_cpu_weights()
         set_engine_options(
             dtype=engine_dtype(training, model),
             kv_cache_memory_bytes=int(training.vllm_gpu_memory_utilization * psutil.virtual_memory().total),
             enforce_eager=True,  # compiling takes longer than it saves
-        )
-
-
-def check_head_size(training: GRPOConfig, model: str) -> None:
-    """Raise ConfigError for a model whose attention vLLM could not compute; it would say so only when it draws."""
-    revision = (training.model_init_kwargs or {}).get("revision")
-    config = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if size not in (known := cpu_head_sizes()):
-        raise ConfigError(
-            f"vLLM has no kernels for CPUs for the attention heads of {model}: their size is {size}, it knows "
-            f"{', '.join(map(str, known))}. Set use_vllm: false"
         )
 
 

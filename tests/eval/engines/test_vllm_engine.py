@@ -20,6 +20,7 @@ from offleash.eval.engines import load_engine
 from offleash.eval.engines.base import Request
 from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
+from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling
 from offleash.eval.scoring.exact import exact_units
@@ -190,3 +191,8 @@ def test_an_adapter_is_put_on_its_model(tmp_path: Path, vllm_base: Path, prompts
     merged = adapted.merge_and_unload().eval()
     ours, forced = scored((merged, source.tokenizer), prompts, found, 1.0)
     assert np.allclose(ours, forced, atol=1e-3)
+
+
+def test_attention_heads_that_the_cpu_kernels_do_not_know_are_refused_before_the_engine_starts() -> None:
+    with pytest.raises(ConfigError, match=r"size is 24.*--engine transformers"):
+        load_engine("vllm", resolve_model("lab"), context=64)
