@@ -44,8 +44,9 @@ from offleash.eval.problem import Task, Verdict
 class Rollouts:
     """A generation batch of all ranks: P problems, G rollouts of each. The same on every rank, on the CPU.
 
-    Log-probabilities are at the training temperature, and NaN for a completion that is not trained on because it was
-    truncated (`mask_truncated_completions`): TRL masks its tokens, so they are not known. Its token ids are empty.
+    Log-probabilities are the trainer's, at the training temperature, also where vLLM draws. A completion that is not
+    trained on because it was truncated (`mask_truncated_completions`) has those of the policy, NaN for the base, and no
+    token ids.
 
     Example:
         >>> import torch
@@ -173,8 +174,8 @@ class Explorer:
     """
 
     needs_logps: ClassVar[bool] = False
-    """Whether a hook reads `logps_pg` or `sequence_logps_pg`. Costs a forward pass without vLLM and with one update per
-    rollout."""
+    """Whether a hook reads `logps_pg` or `sequence_logps_pg`. Costs a forward pass with one update per rollout, unless
+    TRL corrects for vLLM's samples and makes it anyway; and one over truncated completions if they are masked."""
     needs_base_logps: ClassVar[bool] = False
     """Whether a hook reads the base's log-probabilities. Without a KL reference that stays the base it costs a copy of
     the base and a forward pass."""
