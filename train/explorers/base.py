@@ -44,9 +44,9 @@ from offleash.eval.problem import Task, Verdict
 class Rollouts:
     """A generation batch of all ranks: P problems, G rollouts of each. The same on every rank, on the CPU.
 
-    Log-probabilities are the trainer's, at the training temperature, also where vLLM draws. A completion that is not
-    trained on because it was truncated (`mask_truncated_completions`) has those of the policy, NaN for the base, and no
-    token ids.
+    Log-probabilities are the trainer's, at the training temperature, also where vLLM draws, and NaN for a completion
+    without tokens. One that is not trained on because it was truncated (`mask_truncated_completions`) has that of the
+    policy, NaN for the base, and no token ids.
 
     Example:
         >>> import torch
