@@ -110,7 +110,10 @@ class Tokens:
     logps_bt: torch.Tensor
     """Of the current policy, with gradient."""
     old_logps_bt: torch.Tensor
-    """Of the policy that drew the rollouts: at the first update after a rollout the same values, without gradient."""
+    """Of the policy that drew the rollouts: at the first update after a rollout the same values, without gradient.
+
+    The trainer's own, also where vLLM draws: how vLLM's differ is in the weights by which TRL multiplies the policy
+    loss, and so what `token_advantages` changes, but neither its KL term nor an `extra_loss`."""
     entropies_bt: torch.Tensor
     mask_bt: torch.Tensor
     off_policy_b: torch.Tensor

@@ -46,5 +46,5 @@ def weight_notes(training: GRPOConfig) -> list[str]:
         return []
     return [
         f"vllm_importance_sampling_mode {mode}: if vLLM and the trainer differ by {MISMATCH} nats a token, a "
-        f"completion of {tokens} tokens counts {weight:.2f} times on average; token_truncate has no such dependence on length"
+        f"completion of {tokens} tokens counts {weight:.2f} times on average, whatever token_truncate counts once"
     ]

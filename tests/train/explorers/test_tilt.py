@@ -9,6 +9,7 @@ import torch
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.advantages.tilt import Tilt, log_ratios_to_go, tilted_advantages
+from offleash.train.explorers.advantages.xdr_grpo import XdrGrpo
 from offleash.train.explorers.base import Explorer
 
 TAU = 0.5
@@ -100,6 +101,8 @@ def test_a_loss_divided_by_length_is_refused(stand_in_trainer) -> None:
         settings = {"loss_type": "dapo", "importance_sampling_level": "token", **bad}
         with pytest.raises(ConfigError, match="explorer tilt needs a loss"):
             Tilt().attach(stand_in_trainer(settings))
+        with pytest.raises(ConfigError, match="explorer xdr_grpo needs a loss"):
+            XdrGrpo().attach(stand_in_trainer(settings))
     with pytest.raises(ConfigError, match="credit of tilt"):
         Tilt(credit="token")
 

@@ -38,9 +38,7 @@ from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens
-from offleash.train.explorers.checks import check_positive
-
-BY_LENGTH = ("grpo", "sapo", "bnpo")
+from offleash.train.explorers.checks import check_not_by_length, check_positive
 
 
 def tilted_advantages(rewards_pg: torch.Tensor, log_ratios_pg: torch.Tensor, tau: float) -> torch.Tensor:
@@ -92,11 +90,7 @@ class Tilt(Explorer):
         self.log_ratio = 0.0
 
     def check(self, training: GRPOConfig) -> None:
-        if training.loss_type in BY_LENGTH or training.importance_sampling_level != "token":
-            raise ConfigError(
-                "explorer tilt needs a loss that is not divided by each completion's length, or its optimum is "
-                "another: set loss_type to dapo, dr_grpo, luspo or cispo, and importance_sampling_level to token"
-            )
+        check_not_by_length("tilt", training)
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         assert rollouts.sequence_logps_pg is not None
