@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.base import Explorer
-from offleash.train.trainer import ExploringTrainer
 
 WHOLE = {"tilt": {}, "entropy_advantage": {}, "sage": {"threshold": 0.0}, "outcome_batch": {}}
 """Explorers of all kinds in one chain. Those that compare tokens of a micro-batch (clip_cov, kl_cov, tilt by credit
@@ -61,18 +61,6 @@ def _shake(model: Any) -> None:
             parameter += 0.01 * torch.randn(parameter.shape, generator=generator)
 
 
-class Served(ExploringTrainer):
-    """As with vLLM: rollouts come with log-probabilities, here ones that are far from the trainer's."""
-
-    def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
-        self.use_vllm = False
-        try:
-            ids, completions, mask, texts, _, *rest = super()._generate(prompts)
-        finally:
-            self.use_vllm = True
-        return ids, completions, mask, texts, [[-0.5] * len(row) for row in completions], *rest
-
-
 class Watch(Explorer):
     needs_logps = True
 
@@ -90,10 +78,13 @@ class Watch(Explorer):
 
 
 @pytest.mark.parametrize("corrected", [True, False])
-def test_log_probabilities_are_the_trainers_also_where_an_engine_has_its_own(corrected: bool, make_trainer) -> None:
+def test_log_probabilities_are_the_trainers_also_where_an_engine_has_its_own(
+    corrected: bool, make_trainer, served
+) -> None:
     watch = Watch()
     trainer = make_trainer("run", [watch], max_steps=1)
-    trainer.__class__, trainer.use_vllm = Served, True
+    frozen_base(trainer)  # which would look for an engine
+    served(trainer, -0.5)  # far from the trainer's
     trainer.vllm_importance_sampling_correction = corrected
     trainer.train()
     (rollouts,), (tokens,) = watch.rollouts, watch.tokens
