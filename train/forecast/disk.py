@@ -1,8 +1,8 @@
 """The size of a checkpoint: bytes per parameter of what the Trainer writes.
 
-ZeRO in mixed precision, as for memory (`memory.py`): 2 bytes of weights, 4 of their float32 copy and 8 of AdamW's
-moments, and below stage 3, where every rank has all weights, DeepSpeed's own 2 of them once more. Without DeepSpeed the
-weights and the moments in their dtype; FSDP writes the weights twice. An adapter is all that is written of its model.
+ZeRO in mixed precision: 2 bytes of weights, 4 of their float32 copy and 8 of AdamW's moments, and below stage 3, where
+every rank has all weights, those 2 once more in DeepSpeed's own file. Without DeepSpeed the weights, and the moments in
+their dtype; FSDP writes the weights twice (not run). An adapter is all that is written of its model.
 """
 
 from typing import NamedTuple
@@ -28,9 +28,9 @@ def disk(recipe: Recipe, model: ModelSize, layout: Layout) -> Disk | None:
     training = recipe.training
     if training.save_strategy == "no":
         return None
-    zero = layout.sharding.startswith("zero") and layout.half
+    zero = layout.sharding.startswith("zero")
     upcast = model.adapter or (layout.sharding == "fsdp" and layout.half)
-    weight = HALF if zero else FULL if upcast else layout.weight_bytes
+    weight = HALF if zero and layout.half else FULL if upcast else layout.weight_bytes
     again = weight if layout.sharding in ("zero0", "zero1", "zero2", "fsdp") else 0
     states = FULL + layout.moments_bytes if zero else layout.moments_bytes * weight / FULL
     each = weight if training.save_only_model else weight + again + states

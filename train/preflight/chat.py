@@ -38,6 +38,8 @@ def check_thinking(processor: Any, arguments: Mapping[str, Any] | None, *tasks: 
 
 def _opens_think_block(processor: Any, arguments: Mapping[str, Any]) -> bool:
     template = _template(processor)
+    if isinstance(template, Mapping):  # several by name
+        template = template.get("default")
     if OPEN not in str(template or ""):
         return False
     tokenizer, message = getattr(processor, "tokenizer", processor), {"role": "user", "content": "1 + 1?"}
