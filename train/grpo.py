@@ -26,12 +26,14 @@ from offleash.eval.problem import Task
 from offleash.eval.secrets import hide
 from offleash.eval.tasks import load_task
 from offleash.eval.verify.dry_call import check_task
+from offleash.train.engine_ratio import EngineRatioWarning
 from offleash.train.explorers.checks import no_op_settings
 from offleash.train.interrupt import InterruptCallback
-from offleash.train.preflight.chat import check_chat_template
+from offleash.train.preflight.attention import check_attention
+from offleash.train.preflight.chat import check_chat_template, check_thinking
 from offleash.train.preflight.images import all_have_images, check_takes_images, hide_image_token, load_processor
 from offleash.train.preflight.launch import check_frozen_models, check_launch
-from offleash.train.preflight.precision import check_precision, check_weight_dtype
+from offleash.train.preflight.precision import accumulate_in_float32, check_precision, check_weight_dtype
 from offleash.train.preflight.recipe_checks import (
     check_aligned_saves,
     check_best_metric,
@@ -91,6 +93,7 @@ def train(recipe: Recipe) -> ExploringTrainer | None:
     check_launch()
     check_precision(recipe.training)
     check_frozen_models(recipe)
+    accumulate_in_float32(recipe.training)
     ranks = Ranks(PartialState())
     lock = ranks.on_main(lambda: hold(folder, f"another process is training in {folder}: wait for it or end it"))
     try:
@@ -194,6 +197,8 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     check_synced_reference(training)
     processor = load_processor(model, with_images)
     check_chat_template(processor, train_task, probe_task)
+    check_thinking(processor, training.chat_template_kwargs, train_task, probe_task)
+    check_attention(model, training)
     training.model_init_kwargs = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
@@ -251,6 +256,7 @@ def _add_callbacks(trainer: ExploringTrainer, recipe: Recipe, train_task: Task, 
         trainer.add_callback(ProgressBar)
     if recipe.training.use_vllm:
         trainer.add_callback(WeightSyncCheck(trainer, train_task))
+        trainer.add_callback(EngineRatioWarning())
     if run.rollout_metrics:
         trainer.add_callback(RolloutCallback(trainer, train_task))
     check_guards_have_monitor(run)

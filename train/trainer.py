@@ -62,6 +62,10 @@ BASE_LOGPS = "base_per_token_logps"
 """In a batch: the base's log-probabilities where TRL's `ref_per_token_logps` are missing or not the base's."""
 
 
+SCORED = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+"""What a forward pass over text takes of a batch."""
+
+
 class Exploring(GRPOTrainer):
     """The hooks of explorers, over the methods of TRL's trainer or of any subclass that comes next in the order of
     classes. It has no constructor: `begin_exploring` prepares a trainer that exists."""
@@ -74,6 +78,8 @@ class Exploring(GRPOTrainer):
     _local_ids: list[str]
     _rewards_nf: torch.Tensor | None = None
     """The latest rewards of all ranks by every reward function, as TRL has them."""
+    _completed: list[tuple[int, Sequence[int] | None]]
+    """Of this rank's latest rollouts: the number of tokens, and which of them the policy drew (None: all)."""
     _loss_inputs: dict[str, Any] | None = None
     _tokens: Tokens | None = None
 
@@ -202,30 +208,57 @@ class Exploring(GRPOTrainer):
         rewards = [float("nan") if v.failed else float(v.correct) for v in verdicts]
         answers = [verdict.answer for verdict in verdicts]
         starts = range(0, len(ids), generations)
-        mask_bt = _sampled(output)
-        policy_bt, base_bt = self._policy_logps(output), self._base_logps(output)
-        sums_pg = None if policy_bt is None else self._per_rollout(_row_sums(policy_bt, mask_bt))
+        mask_bt, whole = _sampled(output), self._untruncated(output)
+        policy_bt, base_bt = self._policy_logps(output, whole), self._base_logps(output)
+        drawn_bt = _sampled(whole)
+        sums_pg = None if policy_bt is None else self._per_rollout(_row_sums(policy_bt, drawn_bt))
         return Rollouts(
             step=self.state.global_step,
             problem_ids=tuple(ids[start] for start in starts),
             rewards_pg=torch.tensor(rewards).view(-1, generations),
             answers_pg=tuple(tuple(answers[start : start + generations]) for start in starts),
-            logps_pg=None if sums_pg is None else sums_pg / self._per_rollout(mask_bt.sum(1)),
+            logps_pg=None if sums_pg is None else sums_pg / self._per_rollout(drawn_bt.sum(1)),
             off_policy_pg=torch.tensor(off_policy).view(-1, generations),
             sequence_logps_pg=sums_pg,
             base_logps_pg=None if base_bt is None else self._per_rollout(_row_sums(base_bt, mask_bt)),
             completion_ids_pg=self._completion_ids(output) if self._any_needs("completions") else None,
         )
 
-    def _policy_logps(self, output: dict[str, Any]) -> torch.Tensor | None:
-        """(B, T) of the policy that drew the rollouts, if an explorer reads them."""
+    def _untruncated(self, output: dict[str, Any]) -> dict[str, Any]:
+        """The batch with the masks that it had before `mask_truncated_completions`."""
+        if not self.mask_truncated_completions:
+            return output
+        shape, device = output["completion_mask"].shape, output["completion_mask"].device
+        masks_bt = {"completion_mask": torch.zeros(shape, dtype=torch.long)}
+        if "tool_mask" in output:
+            masks_bt["tool_mask"] = torch.ones(shape, dtype=torch.long)
+        for row, (length, drawn) in enumerate(self._completed):
+            masks_bt["completion_mask"][row, :length] = 1
+            if "tool_mask" in output and drawn is not None:
+                masks_bt["tool_mask"][row, :length] = torch.tensor(drawn)
+        return {**output, **{key: mask_bt.to(device) for key, mask_bt in masks_bt.items()}}
+
+    def _policy_logps(self, output: dict[str, Any], whole: dict[str, Any]) -> torch.Tensor | None:
+        """(B, T) of the policy that drew the rollouts, if an explorer reads them, by the trainer's forward pass.
+
+        TRL has none of completions that it masks as truncated: they are scored here, and would look certain otherwise.
+        vLLM's own are not used: they differ by rounding, and by what top_p, top_k and min_p leave out.
+        """
         if not self._any_needs("logps"):
             return None
-        known: torch.Tensor | None = output.get("old_per_token_logps", output.get("sampling_per_token_logps"))
-        if known is not None:
-            return known
+        known_bt: torch.Tensor | None = output.get("old_per_token_logps")
+        cut_b = (whole["completion_mask"] > output["completion_mask"]).any(1)
+        most = int(self.accelerator.gather(cut_b.sum()).max())  # forward passes are collective under ZeRO-3 and FSDP
+        if known_bt is not None and most == 0:
+            return known_bt
         with scoring(self):
-            return self._logps(self.model, output)
+            if known_bt is None or any(key in output for key in MODEL_INPUTS):
+                return self._logps(self.model, whole)
+            rows_b = cut_b.int().argsort(descending=True, stable=True)[:most]
+            cut_bt = self._logps(self.model, {key: whole[key][rows_b] for key in SCORED})
+        scored_bt = known_bt.clone()
+        scored_bt[rows_b[: cut_b.sum()]] = cut_bt[: cut_b.sum()]
+        return scored_bt
 
     def _base_logps(self, batch: dict[str, Any]) -> torch.Tensor | None:
         """(B, T) of the frozen base, if it is the KL reference or an explorer has asked for it."""
@@ -257,11 +290,20 @@ class Exploring(GRPOTrainer):
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
         generated = super()._generate(prompts)
-        if not self.model.training or not self._any_overrides("traces"):
+        if not self.model.training or not self.explorers:
             return generated
         prompt_ids, completion_ids, tool_mask, completions, logprobs, *rest = generated
-        first = self.accelerator.process_index * len(prompts)
-        last = [i for i in range(len(prompts)) if (first + i) % self.num_generations == self.num_generations - 1]
+        if self._any_overrides("traces"):
+            self._put_traces(completion_ids, completions, logprobs)
+        drawn = [None] * len(completion_ids) if tool_mask is None else tool_mask
+        self._completed = [(len(ids), mask) for ids, mask in zip(completion_ids, drawn, strict=True)]
+        return prompt_ids, completion_ids, tool_mask, completions, logprobs, *rest
+
+    def _put_traces(self, completion_ids: list[Any], completions: list[Any], logprobs: list[Any] | None) -> None:
+        """Replace, in place, the last rollout of each group that an explorer has a trace for."""
+        rows, size = len(completion_ids), self.num_generations
+        first = self.accelerator.process_index * rows
+        last = [i for i in range(rows) if (first + i) % size == size - 1]
         for explorer in self.explorers:
             traces = explorer.traces([self._local_ids[i] for i in last])
             if len(traces) != len(last):
@@ -277,7 +319,6 @@ class Exploring(GRPOTrainer):
                     completions[i] = text if is_text else [{**completions[i][0], "content": text}]
                     if logprobs is not None:
                         logprobs[i] = [float("nan")] * len(ids)
-        return prompt_ids, completion_ids, tool_mask, completions, logprobs, *rest
 
     # Loss
 

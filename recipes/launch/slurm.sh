@@ -5,6 +5,7 @@
 #SBATCH --job-name offleash
 #SBATCH --ntasks-per-node 1
 #SBATCH --gpus-per-node 8
+#SBATCH --cpus-per-task 64           # for 8 ranks, their engines and the verifiers; Slurm's default is 1
 #SBATCH --exclusive
 #SBATCH --time 48:00:00
 set -euo pipefail
@@ -12,7 +13,7 @@ set -euo pipefail
 export RECIPE=$1
 export HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 
-srun --kill-on-bad-exit bash -c '
+srun --cpus-per-task "$SLURM_CPUS_PER_TASK" --kill-on-bad-exit bash -c '
   accelerate launch --config_file recipes/accelerate/nodes_zero3.yaml \
     --num_machines "$SLURM_NNODES" --num_processes "$((8 * SLURM_NNODES))" --machine_rank "$SLURM_NODEID" \
     --main_process_ip "$HEAD" --main_process_port 29500 \

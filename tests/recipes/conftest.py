@@ -72,7 +72,9 @@ def model_folder(published: dict[str, tuple[Any, int]], tmp_path: Path) -> Calla
         published[name][0].save_pretrained(folder)
         for file in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(LAB / file, folder / file)
-        (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}")
+        opened = "{% if add_generation_prompt %}<think>{% endif %}" if "R1-Distill" in name else ""
+        template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+        (folder / "chat_template.jinja").write_text(template + opened)
         if "-VL-" in name:
             kinds = {"image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor"}
             (folder / "preprocessor_config.json").write_text(json.dumps(kinds))

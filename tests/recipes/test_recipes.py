@@ -13,6 +13,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from offleash import recipes
 from offleash.train.commands.check import main as check
+from offleash.train.forecast.engine_weights import weight_notes
 from offleash.train.preflight.recipe_checks import check_aligned_saves
 from offleash.train.recipe.config import parse_recipe
 
@@ -57,7 +58,26 @@ def test_a_recipe_says_hardware_command_and_expectation_and_has_only_known_keys(
 def test_a_recipe_for_a_real_model_uses_vllm_beside_the_trainer_in_bf16_and_quotes_its_estimate(path):
     recipe = parse_recipe(["--config", str(path), "--use_cpu", "true"])
     assert (recipe.training.use_vllm, recipe.training.vllm_mode, recipe.training.bf16) == (True, "colocate", True)
+    assert recipe.model.attn_implementation == "sdpa"
+    assert weight_notes(recipe.training) == []
+    if recipe.training.max_completion_length >= 1024:
+        assert recipe.training.vllm_importance_sampling_mode == "token_truncate"
     assert f"offleash check models/{path.stem} " in header(path)
+
+
+PAIRS = sorted((RECIPES / "pairs").glob("*.yaml"))
+OPEN_THOUGHT = ("DeepSeek-R1-Distill", "Skywork-OR1", "AceReason")
+"""Parts of the names of models whose chat template ends in an open think block."""
+
+
+@pytest.mark.parametrize("path", [*TRAINING, *PAIRS], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_recipe_of_a_model_whose_template_opens_a_think_block_says_so(path):
+    values = yaml.safe_load(path.read_text())
+    models = [values.get(key, "") for key in ("model_name_or_path", "base", "policy")]
+    arguments = [values.get(key) for key in ("task_args", "train_args", "probe_args") if key in values]
+    opens = any(part in model for part in OPEN_THOUGHT for model in models)
+    assert [each.get("thinking", False) for each in arguments] == [opens] * len(arguments)
+    assert arguments or not opens
 
 
 PNG = (
@@ -65,8 +85,8 @@ PNG = (
 )
 
 
-def local_rows(task: str, folder: Path) -> tuple[str, str]:
-    """A training and a probe file of a task's published schema, instead of the hub's."""
+def local_rows(task: str, folder: Path, **more: bool) -> tuple[str, str]:
+    """A training and a probe file of a task's published schema, instead of the hub's; `more` arguments of the task."""
     made = []
     for name, first in (("train", 0), ("probe", 50)):
         rows = [{"problem": f"What is {i} + 1?", "answer": f"{i + 1}"} for i in range(first, first + 50)]
@@ -75,7 +95,7 @@ def local_rows(task: str, folder: Path) -> tuple[str, str]:
             rows = [{"id": f"{r['answer']}", "question": r["problem"], "answer": r["answer"], **image} for r in rows]
         path = folder / f"{name}.jsonl"
         path.write_text("\n".join(map(json.dumps, rows)))
-        made.append(json.dumps({"path": str(path)}))
+        made.append(json.dumps({"path": str(path), **more}))
     return made[0], made[1]
 
 
@@ -86,7 +106,8 @@ def test_a_recipe_fits_what_its_header_names(path, tmp_path, model_folder, capsy
     if on:
         words += ["--accelerate", str(RECIPES / "accelerate" / f"{on['accelerate']}.yaml")]
     if path not in LABS:
-        train, probe = local_rows(values["task"], tmp_path)
+        kept = {key: value for key, value in values["train_args"].items() if key == "thinking"}
+        train, probe = local_rows(values["task"], tmp_path, **kept)
         words += ["--train_args", train, "--probe_args", probe]
         words += ["--model_name_or_path", str(model_folder(values["model_name_or_path"]))]
     status, shown = check(words), capsys.readouterr().out
@@ -95,6 +116,19 @@ def test_a_recipe_fits_what_its_header_names(path, tmp_path, model_folder, capsy
     if "-vl-" in path.stem:  # no torchvision without a GPU
         assert "assumed to have 256 tokens, images included" in shown
         assert re.search("note .*requires the Torchvision library", shown)
+
+
+def test_a_reasoning_model_is_refused_without_thinking_and_its_checkpoints_are_told(tmp_path, model_folder, capsys):
+    train, probe = local_rows("math500", tmp_path)
+    words = [str(RECIPES / "models" / "prorl-1.5b.yaml"), "--train_args", train, "--probe_args", probe]
+    words += ["--accelerate", str(RECIPES / "accelerate" / "node_zero2.yaml"), "--vllm_importance_sampling_mode"]
+    words += ["sequence_mask", "--model_name_or_path", str(model_folder("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"))]
+    assert check(words) == 1
+    shown = capsys.readouterr().out
+    assert re.search("PROBLEM .*think block.*thinking: true", shown)
+    assert re.search("note .*sequence_mask.*7072 tokens", shown)
+    assert "28.4 GB each checkpoint (3.6 GB with save_only_model" in shown
+    assert "up to 3 at a time, 85.3 GB" in shown
 
 
 def test_a_14b_model_fits_as_the_32b_recipe_says(tmp_path, model_folder, capsys):
@@ -133,6 +167,12 @@ def test_slurm_and_kubernetes_differ_in_launch_lines_only():
     job = list(yaml.safe_load_all((RECIPES / "launch" / "kubernetes.yaml").read_text()))[1]["spec"]
     nodes = next(e["value"] for e in job["template"]["spec"]["containers"][0]["env"] if e["name"] == "NODES")
     assert job["completions"] == job["parallelism"] == int(nodes)
+
+
+def test_slurm_gives_each_node_its_cores():
+    text = (RECIPES / "launch" / "slurm.sh").read_text()
+    assert re.search(r"^#SBATCH --cpus-per-task \d+", text, re.MULTILINE)
+    assert 'srun --cpus-per-task "$SLURM_CPUS_PER_TASK"' in text  # srun does not take it from sbatch
 
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "launch").glob("*.sh")), ids=lambda path: path.name)

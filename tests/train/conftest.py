@@ -110,3 +110,22 @@ def logged() -> Callable[[Path, int], Any]:
         return json.loads((folder / f"checkpoint-{step}" / "trainer_state.json").read_text())["log_history"]
 
     return read
+
+
+@pytest.fixture
+def served() -> Callable[[Any, float], None]:
+    """Let a trainer's rollouts come with log-probabilities as vLLM's do, here with one number for every token."""
+
+    def make(trainer: Any, logp: float) -> None:
+        class Served(type(trainer)):  # type: ignore[misc]
+            def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
+                self.use_vllm = False
+                try:
+                    ids, completions, mask, texts, _, *rest = super()._generate(prompts)
+                finally:
+                    self.use_vllm = True
+                return ids, completions, mask, texts, [[logp] * len(row) for row in completions], *rest
+
+        trainer.__class__, trainer.use_vllm = Served, True
+
+    return make

@@ -115,7 +115,10 @@ def tokenizer_with(lab_base: Path, *tokens: str) -> Any:
 
 @pytest.fixture(scope="module")
 def llava(tmp_path_factory: pytest.TempPathFactory, lab_base: Path) -> Path:
-    folder = tmp_path_factory.mktemp("llava")
+    return make_llava(tmp_path_factory.mktemp("llava"), lab_base)
+
+
+def make_llava(folder: Path, lab_base: Path) -> Path:
     tokenizer = tokenizer_with(lab_base, "<image>")
     LlavaProcessor(
         image_processor=CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from offleash.train.forecast.cost import Lengths
     from offleash.train.forecast.forecast import Forecast
     from offleash.train.preflight.review import Review
+    from offleash.train.recipe.config import Recipe
 
 
 def main(argv: list[str]) -> int:
@@ -55,6 +56,7 @@ def main(argv: list[str]) -> int:
     if review.forecast is not None and review.lengths is not None:
         _show_memory(review.forecast, machines)
         _show_time(review.forecast, machines, review.lengths, options)
+        _show_disk(review.forecast, review.recipe)
     for note in review.notes:
         say(f"note      {note}")
     for problem in review.problems:
@@ -147,6 +149,26 @@ def _show_time(made: "Forecast", machines: Machines, lengths: "Lengths", options
         f"assumed   {options.mfu:.0%} of peak arithmetic, {TRAFFIC:.0%} of peak bandwidth, mean completion "
         f"{lengths.completion:.0f} tokens; no time for verifying, saving or starting up"
     )
+
+
+def _show_disk(made: "Forecast", recipe: "Recipe") -> None:
+    if (disk := made.disk) is None:
+        return
+    if recipe.training.save_only_model:
+        advice = "save_only_model: cannot be resumed from"
+    else:
+        advice = f"{_size(disk.model)} with save_only_model, which cannot be resumed from"
+    kept = "all of them, save_total_limit is not set" if disk.kept is None else f"up to {disk.kept} at a time"
+    total = "" if disk.kept is None else f", {_size(disk.kept * disk.checkpoint)}"
+    say(f"disk      {_size(disk.checkpoint)} each checkpoint ({advice}), {kept}{total}")
+
+
+def _size(size: float) -> str:
+    """In powers of 10, as disks are sold."""
+    for unit, power in (("TB", 12), ("GB", 9), ("MB", 6)):
+        if size >= 10**power:
+            return f"{size / 10**power:.{1 if size < 100 * 10**power else 0}f} {unit}"
+    return f"{size / 1000:.0f} kB"
 
 
 def _show_monitor(made: "Forecast", machines: Machines, price: float | None) -> None:

@@ -44,8 +44,9 @@ from offleash.eval.problem import Task, Verdict
 class Rollouts:
     """A generation batch of all ranks: P problems, G rollouts of each. The same on every rank, on the CPU.
 
-    Log-probabilities are at the training temperature, and NaN for a completion that is not trained on because it was
-    truncated (`mask_truncated_completions`): TRL masks its tokens, so they are not known. Its token ids are empty.
+    Log-probabilities are the trainer's, at the training temperature, also where vLLM draws, and NaN for a completion
+    without tokens. One that is not trained on because it was truncated (`mask_truncated_completions`) has that of the
+    policy, NaN for the base, and no token ids.
 
     Example:
         >>> import torch
@@ -109,7 +110,10 @@ class Tokens:
     logps_bt: torch.Tensor
     """Of the current policy, with gradient."""
     old_logps_bt: torch.Tensor
-    """Of the policy that drew the rollouts: at the first update after a rollout the same values, without gradient."""
+    """Of the policy that drew the rollouts: at the first update after a rollout the same values, without gradient.
+
+    The trainer's own, also where vLLM draws: how vLLM's differ is in the weights by which TRL multiplies the policy
+    loss, and so what `token_advantages` changes, but neither its KL term nor an `extra_loss`."""
     entropies_bt: torch.Tensor
     mask_bt: torch.Tensor
     off_policy_b: torch.Tensor
@@ -173,8 +177,8 @@ class Explorer:
     """
 
     needs_logps: ClassVar[bool] = False
-    """Whether a hook reads `logps_pg` or `sequence_logps_pg`. Costs a forward pass without vLLM and with one update per
-    rollout."""
+    """Whether a hook reads `logps_pg` or `sequence_logps_pg`. Costs a forward pass with one update per rollout, unless
+    TRL corrects for vLLM's samples and makes it anyway; and one over truncated completions if they are masked."""
     needs_base_logps: ClassVar[bool] = False
     """Whether a hook reads the base's log-probabilities. Without a KL reference that stays the base it costs a copy of
     the base and a forward pass."""

@@ -10,6 +10,8 @@ from trl import GRPOConfig
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, all_correct
 
+BY_LENGTH = ("grpo", "sapo", "bnpo")
+
 
 def check_at_least_1(explorer: str, **arguments: int | None) -> None:
     """None, where an argument allows it, is not checked."""
@@ -41,6 +43,15 @@ def check_group_size(name: str, k: int, training: GRPOConfig, largest: int) -> N
         raise ConfigError(
             f"explorer {name} would train on nothing: k is {k}, but a group has {training.num_generations} rollouts; "
             "lower k or raise num_generations"
+        )
+
+
+def check_not_by_length(name: str, training: GRPOConfig) -> None:
+    """Raise ConfigError for a loss that divides each completion, or each micro-batch, by its number of tokens."""
+    if training.loss_type in BY_LENGTH or training.importance_sampling_level != "token":
+        raise ConfigError(
+            f"explorer {name} needs a loss that is not divided by each completion's length, or its objective is "
+            "another: set loss_type to dapo, dr_grpo, luspo or cispo, and importance_sampling_level to token"
         )
 
 

@@ -8,6 +8,7 @@ from offleash.eval.sampling import is_untruncated
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.samples.anchor import Anchor
 from offleash.train.forecast.cost import Lengths, forward_seconds, measurements, rollout_seconds, update_seconds
+from offleash.train.forecast.disk import Disk, disk
 from offleash.train.forecast.hardware import Device, Machines
 from offleash.train.forecast.memory import (
     CONTEXT_BYTES,
@@ -43,6 +44,8 @@ class Forecast:
     samples: int | None
     """Of one measurement; None if the number of probe problems is not known."""
     measure_seconds: float | None
+    disk: Disk | None = None
+    """None without checkpoints."""
 
     @property
     def bytes(self) -> float:
@@ -134,6 +137,7 @@ def forecast(
         measurements=measurements(steps, run.monitor_every),
         samples=None if probes is None else probes * run.monitor_k,
         measure_seconds=measure_seconds,
+        disk=disk(recipe, model, layout),
     )
 
 

@@ -49,14 +49,16 @@ class Layout:
 def states(model: ModelSize, layout: Layout) -> dict[str, float]:
     """Weights, gradients and optimizer state of the policy, and the frozen models, on each GPU.
 
-    In mixed precision DeepSpeed keeps half-precision weights and a float32 copy; Accelerate 1.15 casts the trained
-    weights to float32 for FSDP. DDP's buckets are a second copy of the gradients.
+    In mixed precision DeepSpeed keeps half-precision weights and a float32 copy, and below it ZeRO-2 and ZeRO-3 have
+    float32 gradients (`preflight/precision.py`); Accelerate 1.15 casts the trained weights to float32 for FSDP. DDP's
+    buckets are a second copy of the gradients.
     """
     engine = layout.sharding.startswith("zero") and layout.half
     weight = HALF if engine else layout.weight_bytes
     upcast = model.adapter or (layout.sharding == "fsdp" and layout.half)
     trained_weight = FULL if upcast and not engine else weight
     moments = FULL + layout.moments_bytes if engine else layout.moments_bytes * trained_weight / FULL
+    gradient = FULL if engine and layout.sharding in ("zero2", "zero3") else trained_weight
     over = _divided_by(layout)
     frozen = model.parameters * weight if model.adapter else 0
     copies = HALF if layout.half and not engine and layout.weight_bytes == FULL and layout.sharding == "none" else 0
@@ -65,7 +67,7 @@ def states(model: ModelSize, layout: Layout) -> dict[str, float]:
     return {
         "weights": (frozen + model.trained * trained_weight) / over[0],
         "half-precision copies of weights": model.parameters * copies,
-        "gradients": model.trained * trained_weight / over[1],
+        "gradients": model.trained * gradient / over[1],
         "gradient buckets": buckets,
         "optimizer": model.trained * moments / over[2],
         "reference model": whole * layout.reference,

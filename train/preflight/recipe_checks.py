@@ -16,6 +16,7 @@ from offleash.train.explorers import load_explorers
 from offleash.train.explorers.base import Explorer
 from offleash.train.explorers.checks import check_rewards_used, updates_per_rollout
 from offleash.train.forecast.hardware import Sharding
+from offleash.train.preflight.attention import no_flash_attention
 from offleash.train.recipe.config import Recipe, RunConfig
 
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab", "comet_ml")
@@ -94,7 +95,10 @@ def absent_packages(recipe: Recipe, sharding: Sharding) -> list[str]:
     }
     lines = {name: f"pip install 'offleash[{name}]'" for name, asked in needed.items() if asked}
     lines |= {name: f"pip install {name}" for name in TRACKERS if name in recipe.training.report_to}
-    return [f"{name} is not installed here: {line}" for name, line in lines.items() if find_spec(name) is None]
+    found = [f"{name} is not installed here: {line}" for name, line in lines.items() if find_spec(name) is None]
+    if no_flash_attention(asked := recipe.model.attn_implementation):
+        found.append(f"{asked} is not installed here: pip install kernels (or flash-attn)")
+    return found
 
 
 def check_guards_have_monitor(run: RunConfig) -> None:

@@ -18,10 +18,11 @@ from offleash.eval.tasks import checks_golds, load_task
 from offleash.eval.verify.health import bad_golds, states_golds
 from offleash.train.explorers import load_explorers
 from offleash.train.forecast.cost import Lengths
+from offleash.train.forecast.engine_weights import weight_notes
 from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, forecast
 from offleash.train.forecast.hardware import GIB, Machines
 from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
-from offleash.train.preflight.chat import check_chat_template
+from offleash.train.preflight.chat import check_chat_template, check_thinking
 from offleash.train.preflight.images import all_have_images, check_takes_images, load_processor
 from offleash.train.preflight.precision import check_rounding
 from offleash.train.preflight.recipe_checks import absent_packages, check_explorers, collected, recipe_problems
@@ -72,6 +73,7 @@ def review_recipe(
     training, on = recipe.training, machines.gpus
     if training.use_vllm and training.vllm_mode == "server":
         notes.append(f"the vLLM server's GPUs are in neither memory nor cost; generation is timed as if it had {on}")
+    notes += weight_notes(training)
     with collected(problems):
         check_explorers(recipe)
     with collected(problems):
@@ -82,6 +84,7 @@ def review_recipe(
         model = _measure_model(recipe)
         tokenizer = _load_tokenizer(recipe)
         check_chat_template(tokenizer, *(tasks or ()))
+        check_thinking(tokenizer, recipe.training.chat_template_kwargs, *(tasks or ()))
     prompts = _prompt_lengths(recipe, tasks, tokenizer, prompt_tokens, problems, notes)
     lengths = made = None
     if model is not None:

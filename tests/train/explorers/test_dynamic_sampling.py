@@ -13,11 +13,11 @@ from offleash.eval.tasks import load_task
 from offleash.train.explorers.base import Explorer
 from offleash.train.explorers.samples.dynamic_sampling import (
     DynamicSampling,
-    choose_groups,
     further_rows,
     is_mixed,
     joined,
     rows_of,
+    share_groups,
 )
 from offleash.train.run_folder.folder import why_ended
 
@@ -29,17 +29,33 @@ def test_a_group_is_mixed_if_some_are_right_and_some_wrong_and_failures_count_fo
     assert is_mixed(batch.rewards_pg).tolist() == [True, False, False, False, False, True, False]
 
 
+T, F = True, False
+
+
 @pytest.mark.parametrize(
-    ("mixed", "wanted", "expected"),
+    ("mixed", "expected"),
     [
-        ([[True, True]], 2, [[0, 1]]),
-        ([[True, False, True], [False, True, True]], 3, [[0, 2], [1]]),  # one mixed group more than needed
-        ([[False, True], [False, False]], 2, [[0, 1], []]),  # too few: the dead group drawn first fills up
-        ([[False, False], [False, True]], 2, [[0], [1]]),
+        ([[[T, T]]], [[(0, 0, 0), (0, 0, 1)]]),
+        ([[[T, F, T]], [[F, T, T]]], [[(0, 0, 0), (0, 0, 2), (1, 0, 1)]]),  # one mixed group more than needed
+        ([[[F, T]], [[F, F]]], [[(0, 0, 0), (0, 0, 1)]]),  # too few: the dead group drawn first fills up
+        ([[[F, F]], [[F, T]]], [[(0, 0, 0), (1, 0, 1)]]),
+        ([[[T], [F]], [[T], [F]]], [[(0, 0, 0)], [(1, 0, 0)]]),  # the second of rank 0 goes to rank 1
+        ([[[T, T], [F, F]], [[T, F], [T, F]]], [[(0, 0, 0), (0, 0, 1)], [(1, 1, 0), (1, 0, 0)]]),
     ],
 )
-def test_mixed_groups_are_taken_first_and_then_others_in_the_order_drawn(mixed, wanted, expected) -> None:
-    assert choose_groups([torch.tensor(m) for m in mixed], wanted) == expected
+def test_mixed_groups_are_taken_first_and_ranks_that_lack_some_get_them_from_others(mixed, expected) -> None:
+    assert share_groups([torch.tensor(m) for m in mixed]) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_rank_trains_on_as_many_groups_and_no_group_is_trained_on_twice(seed) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    mixed = [torch.rand(4, 3, generator=generator) < 0.4 for _ in range(3)]
+    shares = share_groups(mixed)
+    assert [len(share) for share in shares] == [3] * 4
+    places = [place for share in shares for place in share]
+    assert len(set(places)) == 12
+    assert sum(bool(mixed[b][r, g]) for b, r, g in places) == min(12, int(torch.stack(mixed).sum()))
 
 
 def test_further_problems_are_new_within_a_step_and_follow_from_the_seed() -> None:
@@ -216,14 +232,49 @@ def test_groups_that_straddle_processes_are_refused(make_trainer) -> None:
         DynamicSampling().attach(trainer)
 
 
+RECORD = """
+import json, sys
+from pathlib import Path
+from offleash.train.explorers.samples.dynamic_sampling import DynamicSampling
+trained_on = DynamicSampling._trained_on
+
+def recorded(self, batches, mixed):
+    output = trained_on(self, batches, mixed)
+    rank, size = self.trainer.accelerator.process_index, self.trainer.num_generations
+    found = [each.sum(1).tolist() for each in mixed]
+    rows = {"found": found, "spread": output["advantages"].view(-1, size).std(1).tolist()}
+    rows |= {key: output[key].tolist() for key in ("prompt_ids", "completion_mask", "num_items_in_batch")}
+    folder = Path(self.trainer.args.output_dir)
+    (folder / f"trained-{self.trainer.state.global_step}-{rank}.json").write_text(json.dumps(rows))
+    return output
+
+DynamicSampling._trained_on = recorded
+"""
+
+
 @pytest.mark.slow
-def test_two_ranks_draw_disjoint_problems_and_continue_on_the_same_trajectory(
-    tmp_path, launch, logged, trajectory
+def test_two_ranks_fill_one_batch_together_and_continue_on_the_same_trajectory(
+    tmp_path, launch, launch_patched, logged, trajectory
 ) -> None:
-    settings = {"explorer": "dynamic_sampling", "save_steps": 1, "max_steps": 3, "monitor_every": 0}
+    settings = {"explorer": "dynamic_sampling", "save_steps": 1, "max_steps": 3, "monitor_every": 0, "seed": 1}
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    done = launch(whole, "cpu_two_processes", **settings)
+    done = launch_patched(whole, RECORD, "cpu_two_processes", **settings)
     assert done.returncode == 0, done.stderr[-4000:]
+    moved = 0
+    for step in range(3):
+        parts = [json.loads((whole / f"trained-{step}-{rank}.json").read_text()) for rank in (0, 1)]
+        (found, again) = (part["found"] for part in parts)
+        assert found == again
+        own = [sum(batch[rank] for batch in found) for rank in (0, 1)]
+        before = sum(map(sum, found[:-1]))
+        assert before < 4 <= sum(own)  # 2 ranks x 2 groups: it stops as soon as they are there
+        moved += min(own) < 2
+        assert all(spread > 0 for part in parts for spread in part["spread"])
+        prompts = {str([token for token in row if token]) for part in parts for row in part["prompt_ids"]}
+        assert len(prompts) == 4
+        tokens = sum(sum(row) for part in parts for row in part["completion_mask"])
+        assert [part["num_items_in_batch"] for part in parts] == [tokens, tokens]
+    assert moved  # else nothing went from one rank to the other
     shutil.copytree(whole, cut)
     for step in (2, 3):
         shutil.rmtree(cut / f"checkpoint-{step}")

@@ -1,7 +1,7 @@
 """Tilt: its expected step and its fixed point on policies small enough to enumerate, and in a real trainer."""
 
 from itertools import product
-from math import isnan, nan
+from math import nan
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import torch
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.advantages.tilt import Tilt, log_ratios_to_go, tilted_advantages
+from offleash.train.explorers.advantages.xdr_grpo import XdrGrpo
 from offleash.train.explorers.base import Explorer
 
 TAU = 0.5
@@ -67,8 +68,9 @@ SECOND = torch.tensor([[0.7, 0.3], [0.2, 0.8]], dtype=torch.float64)
 LOGITS = torch.tensor([[0.1, -0.3], [0.5, 0.2], [-0.4, 0.9]], dtype=torch.float64)  # first, after 0, after 1
 
 
-def test_credit_to_go_has_the_expected_gradient_of_the_sequences_kl() -> None:
-    """Two tokens of two kinds; brute force over all batches of three rows, against autograd of the exact KL."""
+@pytest.mark.parametrize("size", [1, 3])
+def test_credit_to_go_has_the_expected_gradient_of_the_sequences_kl(size: int) -> None:
+    """Two tokens of two kinds; brute force over all micro-batches, against autograd of the exact KL."""
     logits = LOGITS.clone().requires_grad_()
     logp = logits.log_softmax(1)
     rows = list(product(range(2), repeat=2))
@@ -79,9 +81,9 @@ def test_credit_to_go_has_the_expected_gradient_of_the_sequences_kl() -> None:
         [torch.stack([logp[0, a] - FIRST[a].log(), logp[1 + a, b] - SECOND[a, b].log()]) for a, b in rows]
     )
     step = torch.zeros_like(exact)
-    for batch in product(range(4), repeat=3):
+    for batch in product(range(4), repeat=size):
         drawn = torch.tensor(batch)
-        credit = log_ratios_to_go(ratios.detach()[drawn], torch.ones(3, 2))
+        credit = log_ratios_to_go(ratios.detach()[drawn], torch.ones(size, 2))
         token_logp = torch.stack([torch.stack([logp[0, rows[i][0]], logp[1 + rows[i][0], rows[i][1]]]) for i in batch])
         (gradient,) = torch.autograd.grad((credit * token_logp).sum(1).mean(), logits, retain_graph=True)
         step += row_logp.detach().exp()[drawn].prod() * gradient
@@ -91,14 +93,16 @@ def test_credit_to_go_has_the_expected_gradient_of_the_sequences_kl() -> None:
 def test_to_go_is_the_sum_from_a_token_on_of_rows_that_have_it() -> None:
     ratios = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 99.0]])
     mask = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
-    assert log_ratios_to_go(ratios, mask).tolist() == [[6.0 - 9.0, 5.0 - 5.0, 0.0], [9.0 - 6.0, 5.0 - 5.0, 0.0]]
+    assert log_ratios_to_go(ratios, mask).tolist() == [[6.0 - 9.0, 5.0 - 5.0, 3.0], [9.0 - 6.0, 5.0 - 5.0, 0.0]]
 
 
 def test_a_loss_divided_by_length_is_refused(stand_in_trainer) -> None:
-    for bad in ({"loss_type": "grpo"}, {"importance_sampling_level": "sequence"}):
+    for bad in ({"loss_type": "grpo"}, {"loss_type": "bnpo"}, {"importance_sampling_level": "sequence"}):
         settings = {"loss_type": "dapo", "importance_sampling_level": "token", **bad}
         with pytest.raises(ConfigError, match="explorer tilt needs a loss"):
             Tilt().attach(stand_in_trainer(settings))
+        with pytest.raises(ConfigError, match="explorer xdr_grpo needs a loss"):
+            XdrGrpo().attach(stand_in_trainer(settings))
     with pytest.raises(ConfigError, match="credit of tilt"):
         Tilt(credit="token")
 
@@ -152,15 +156,6 @@ def test_the_log_probabilities_are_those_of_teacher_forcing_with_and_without_a_r
         sums_b = ((tokens.logps_bt.detach() - tokens.base_logps_bt) * tokens.mask_bt).sum(1)
         known = watch.seen[1].sequence_logps_pg - watch.seen[1].base_logps_pg
         assert torch.allclose(sums_b.sort().values, known.flatten().sort().values, atol=1e-4)  # TRL shuffles rows
-
-
-def test_what_truncation_masks_has_no_log_probability_and_no_tokens(watched) -> None:
-    watch, _ = watched("masked", mask_truncated_completions=True, max_completion_length=8, max_steps=1)
-    (rollouts,) = watch.seen
-    empty = [not ids for group in rollouts.completion_ids_pg for ids in group]
-    assert 0 < sum(empty) < len(empty)
-    for values in (rollouts.logps_pg, rollouts.sequence_logps_pg, rollouts.base_logps_pg):
-        assert [isnan(value) for value in values.flatten().tolist()] == empty
 
 
 def test_without_an_explorer_that_asks_only_what_is_free_is_given(make_trainer) -> None:

@@ -1,12 +1,14 @@
 """A run trains in the numbers its recipe names, and not in ones that swallow its updates."""
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
+from accelerate.utils.deepspeed import HfDeepSpeedConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.grpo import build_trainer
-from offleash.train.preflight.precision import check_precision, check_rounding, precision
+from offleash.train.preflight.precision import accumulate_in_float32, check_precision, check_rounding, precision
 from offleash.train.recipe.config import Recipe, parse_recipe
 
 
@@ -64,3 +66,24 @@ def test_half_weights_train_only_where_something_keeps_them_in_float32(dtype, sh
 def test_a_run_whose_updates_would_round_away_does_not_start(words, tmp_path):
     with pytest.raises(ConfigError, match=r"dtype: bfloat16 .* dtype: float32"):
         build_trainer(lab(*words, "--output_dir", str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("stage", "bf16", "given", "found"),
+    [
+        (2, True, None, "fp32"),
+        (3, True, None, "fp32"),
+        (3, True, "bf16", "bf16"),  # the user's own config wins
+        (1, True, None, None),
+        (0, True, None, None),  # DeepSpeed refuses it there
+        (3, False, None, None),
+    ],
+)
+def test_zero_adds_up_gradients_in_float32_where_weights_are_bfloat16(stage, bf16, given, found) -> None:
+    config = {"zero_optimization": {"stage": stage}, "bf16": {"enabled": bf16}}
+    if given:
+        config["data_types"] = {"grad_accum_dtype": given}
+    plugin = SimpleNamespace(hf_ds_config=HfDeepSpeedConfig(config))
+    accumulate_in_float32(SimpleNamespace(deepspeed_plugin=plugin))
+    assert plugin.hf_ds_config.config.get("data_types", {}).get("grad_accum_dtype") == found
+    accumulate_in_float32(SimpleNamespace(deepspeed_plugin=None))

@@ -23,7 +23,7 @@ training problems (`recipes/lab/tilt_limit.py`; recipes/variants/results). What 
   and the lab's schedule decays linearly: `max_steps`, `learning_rate`, `lr_scheduler_type: constant`;
 - the KL term of TRL on top of this one: `beta: 0` (the base is then loaded as a copy of its own);
 - a loss that divides each completion by its length is not the gradient of this objective: refused (`loss_type` grpo
-  and sapo, `importance_sampling_level: sequence`);
+  and sapo, bnpo, which divides each micro-batch by its tokens, and `importance_sampling_level: sequence`);
 - several updates per rollout: ratios are clipped at `epsilon`, and the log-ratio is that of the policy that drew;
 - noise: every token answers for the log-ratios of earlier ones too, which it cannot change. `credit: to_go` removes
   those terms, whose mean is 0;
@@ -38,9 +38,7 @@ from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers.base import Explorer, Rollouts, Tokens
-from offleash.train.explorers.checks import check_positive
-
-BY_LENGTH = ("grpo", "sapo")
+from offleash.train.explorers.checks import check_not_by_length, check_positive
 
 
 def tilted_advantages(rewards_pg: torch.Tensor, log_ratios_pg: torch.Tensor, tau: float) -> torch.Tensor:
@@ -62,10 +60,15 @@ def less_the_others(values: torch.Tensor, known: torch.Tensor, dim: int) -> torc
 
 
 def log_ratios_to_go(log_ratios_bt: torch.Tensor, mask_bt: torch.Tensor) -> torch.Tensor:
-    """(B, T) the sum from each token on, less its mean over the other rows that have a token there."""
+    """(B, T) the sum from each token on, less its mean over the other rows that have a token there.
+
+    Where no other row of the micro-batch has one, as at the end of its longest completion and everywhere with one row,
+    there is no baseline: the term is kept, with more variance, and not dropped.
+    """
     known_bt = mask_bt.bool()
     to_go_bt = torch.where(known_bt, log_ratios_bt, 0.0).flip(1).cumsum(1).flip(1)
-    return less_the_others(to_go_bt, known_bt, dim=0)
+    alone_1t = known_bt.sum(0, keepdim=True) == 1
+    return torch.where(known_bt & alone_1t, to_go_bt, less_the_others(to_go_bt, known_bt, dim=0))
 
 
 class Tilt(Explorer):
@@ -87,11 +90,7 @@ class Tilt(Explorer):
         self.log_ratio = 0.0
 
     def check(self, training: GRPOConfig) -> None:
-        if training.loss_type in BY_LENGTH or training.importance_sampling_level != "token":
-            raise ConfigError(
-                "explorer tilt needs a loss that is not divided by each completion's length, or its optimum is "
-                "another: set loss_type to dapo, dr_grpo, bnpo, luspo or cispo, and importance_sampling_level to token"
-            )
+        check_not_by_length("tilt", training)
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         assert rollouts.sequence_logps_pg is not None

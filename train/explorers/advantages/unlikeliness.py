@@ -12,8 +12,12 @@ from offleash.train.explorers.checks import check_fraction
 
 
 def likeliness_ranks(logps_pg: torch.Tensor) -> torch.Tensor:
-    """(P, G) rank in the group, 0 for the least likely rollout; ties keep their order."""
-    return logps_pg.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
+    """(P, G) rank in the group, 0 for the least likely rollout; ties keep their order.
+
+    A rollout whose likelihood is not known (NaN) has rank 0, so that it is not taken for the likeliest.
+    """
+    ranks_pg = logps_pg.argsort(dim=1, stable=True).argsort(dim=1, stable=True)  # NaN comes last
+    return ranks_pg.masked_fill(logps_pg.isnan(), 0)
 
 
 class Unlikeliness(Explorer):

@@ -9,14 +9,15 @@ sum w_i U_i + tau H(w) is
 
 which replaces the weights 1 / G. A small tau trains on the correct rollouts, the longer ones first, and hardly on the
 wrong ones; a large one is Dr.GRPO. All-correct groups keep A = 0. The paper's loss is `dr_grpo`; `dapo` differs from it
-by a factor that all tokens of a batch share. Groups without standard deviation, as in Dr.GRPO, whatever
-`scale_rewards` says.
+by a factor that all tokens of a batch share. A loss that divides by lengths has other terms and is refused. Groups
+without standard deviation, as in Dr.GRPO, whatever `scale_rewards` says.
 """
 
 import torch
+from trl import GRPOConfig
 
 from offleash.train.explorers.base import Explorer, Rollouts
-from offleash.train.explorers.checks import check_positive
+from offleash.train.explorers.checks import check_not_by_length, check_positive
 
 
 def xdr_advantages(rewards_pg: torch.Tensor, lengths_pg: torch.Tensor, longest: int, tau: float) -> torch.Tensor:
@@ -37,6 +38,9 @@ class XdrGrpo(Explorer):
     def __init__(self, tau: float = 0.05) -> None:
         check_positive("xdr_grpo", tau=tau)
         self.tau = tau
+
+    def check(self, training: GRPOConfig) -> None:
+        check_not_by_length("xdr_grpo", training)
 
     def advantages(self, rollouts: Rollouts, advantages_pg: torch.Tensor) -> torch.Tensor:
         assert rollouts.completion_ids_pg is not None

@@ -4,18 +4,21 @@ Yu et al., DAPO, arXiv 2503.14476, eq. 11: groups with 0 < accuracy < 1 are kept
 other training problems, in at most `max_batches` generation batches; if it is still not full, other groups complete it.
 Every batch costs as much as a regular one, so a fair comparison uses equal numbers of rollouts: see `budget`.
 
-The additional problems follow from (seed, step) alone: a resume needs no state for them. Every rank sees the rewards of
-all ranks, so all of them stop together. Under `scale_rewards: batch` the deviation is that of the batch as generated.
+It is the batch of all ranks that is filled: ranks with more such groups than they train on give them to ranks with
+fewer. The additional problems follow from (seed, step) alone: a resume needs no state for them. Every rank sees the
+rewards of all ranks, so all of them stop together. Under `scale_rewards: batch` the deviation is that of the batch as
+generated.
 """
 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from accelerate.utils import gather_object
 from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOConfig
 
@@ -37,6 +40,14 @@ ZEROS = (
 )
 FILLS: dict[str, float] = {**dict.fromkeys(ZEROS, 0), "importance_sampling_ratio": 1}
 """What pads each tensor of a batch, besides the token ids: those of TRL (read against 1.16) and of our trainer."""
+
+
+class Place(NamedTuple):
+    """Where a group was generated: in which batch of the step, on which rank, as which of its groups."""
+
+    batch: int
+    rank: int
+    group: int
 
 
 class DynamicSampling(Explorer):
@@ -84,7 +95,7 @@ class DynamicSampling(Explorer):
 
     def _is_enough(self, mixed: Sequence[torch.Tensor]) -> bool:
         """Whether to stop generating. `mixed`, of each batch, is (ranks, groups of a rank)."""
-        full = bool((torch.stack(list(mixed)).sum((0, 2)) >= mixed[0].size(1)).all())
+        full = sum(int(mixed_rn.sum()) for mixed_rn in mixed) >= mixed[0].numel()
         return full or self._is_spent() or len(mixed) >= self.max_batches
 
     def _further(self, count: int, seen: Collection[str]) -> list[Any] | None:
@@ -100,17 +111,24 @@ class DynamicSampling(Explorer):
         return [trainer.train_dataset[row] for row in mine for _ in range(trainer.num_generations)]
 
     def _trained_on(self, batches: Sequence[dict[str, Any]], mixed: Sequence[torch.Tensor]) -> dict[str, Any]:
-        trainer = self.trainer
-        ranks, groups = mixed[0].shape
-        found = torch.stack(list(mixed)).sum((0, 2)).clamp(max=groups)
-        self.batches, self.filled = len(batches), found.sum().item() / (ranks * groups)
-        chosen = choose_groups([m[trainer.accelerator.process_index] for m in mixed], groups)
-        size = trainer.num_generations
-        rows = [[group * size + i for group in groups_ for i in range(size)] for groups_ in chosen]
-        parts = [rows_of(batch, wanted) for batch, wanted in zip(batches, rows, strict=True) if wanted]
-        output = joined(parts, text_tokenizer(trainer).pad_token_id)
+        accelerator, size = self.trainer.accelerator, self.trainer.num_generations
+        shares, me = share_groups(mixed), accelerator.process_index
+        found, wanted = sum(int(mixed_rn.sum()) for mixed_rn in mixed), mixed[0].numel()
+        self.batches, self.filled = len(batches), min(found, wanted) / wanted
+
+        def own(place: Place) -> dict[str, Any]:
+            return rows_of(batches[place.batch], range(place.group * size, (place.group + 1) * size))
+
+        given = [place for rank, share in enumerate(shares) for place in share if rank != me == place.rank]
+        received: dict[Place, dict[str, Any]] = {}
+        if any(place.rank != rank for rank, share in enumerate(shares) for place in share):
+            sent = [(place, {key: rows.cpu() for key, rows in own(place).items()}) for place in given]
+            received = dict(gather_object(sent))
+        parts = [own(place) if place.rank == me else received[place] for place in shares[me]]
+        parts = [{key: rows.to(accelerator.device) for key, rows in part.items()} for part in parts]
+        output = joined(parts, text_tokenizer(self.trainer).pad_token_id)
         mask = output["completion_mask"] * output.get("tool_mask", 1)
-        output[ITEMS] = trainer.accelerator.gather(mask.sum()).sum()
+        output[ITEMS] = accelerator.gather(mask.sum()).sum()
         return output
 
     def after_step(self, step: int) -> None:
@@ -157,11 +175,23 @@ def is_mixed(rewards_pg: torch.Tensor) -> torch.Tensor:
     return (rewards_pg == 1).any(1) & (rewards_pg == 0).any(1)
 
 
-def choose_groups(mixed: Sequence[torch.Tensor], wanted: int) -> list[list[int]]:
-    """The groups of each batch to train on: mixed ones in order of generation, then others in that order."""
-    places = [(not good, b, g) for b, mixed_n in enumerate(mixed) for g, good in enumerate(mixed_n.tolist())]
-    taken = sorted(places)[:wanted]
-    return [sorted(g for _, b, g in taken if b == batch) for batch in range(len(mixed))]
+def share_groups(mixed: Sequence[torch.Tensor]) -> list[list[Place]]:
+    """The groups that each rank trains on, from what it is told of each batch: (ranks, groups of a rank).
+
+    Over all ranks mixed groups in order of generation, then others in that order. A rank keeps its own as far as it has
+    room; what it has beyond that goes to ranks with room left.
+    """
+    ranks, room = mixed[0].shape
+    places = [Place(*where) for where in np.ndindex(len(mixed), ranks, room)]
+    chosen = sorted(places, key=lambda place: (not mixed[place.batch][place.rank, place.group], place))[: ranks * room]
+    shares = [sorted(place for place in chosen if place.rank == rank) for rank in range(ranks)]
+    beyond = [place for share in shares for place in share[room:]]
+    for share in shares:
+        del share[room:]
+        missing = room - len(share)
+        share += beyond[:missing]
+        del beyond[:missing]
+    return shares
 
 
 def further_rows(
