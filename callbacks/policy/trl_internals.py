@@ -38,6 +38,7 @@ class TrainerInternals(PolicyTrainer, Protocol):
     rollout_func: Callable[..., Any] | None
     max_tool_calling_iterations: int
     chat_template: str | None
+    pad_to_multiple_of: int | None
     chat_template_kwargs: dict[str, Any]
     num_generations_eval: int
     environments: list[Any] | None

@@ -1,0 +1,90 @@
+"""Forward passes without columns of padding: each micro-batch is as wide as its own longest sequences.
+
+TRL pads a whole generation batch to its longest prompt and its longest completion, and keeps that width in every
+micro-batch. Here columns that are padding in all rows of a forward pass are cut off before the model sees them, and
+come back as zeros, which is what TRL's fused head gives for padding. So shapes, masks and normalisations stay those of
+TRL, and numbers change by rounding only. With dropout in the model the random numbers are other ones.
+
+Positions must not depend on what was cut. Models with learned positions, which count from the first column, keep the
+padding in front; rotary embeddings that are rescaled by the length of the batch (`dynamic`, `longrope`) keep all of it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+
+from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
+from offleash.callbacks.policy.trl_internals import internals_of
+
+SCALED_BY_LENGTH = {"dynamic", "longrope"}
+"""Types of rotary embedding whose frequencies depend on how wide the batch is."""
+
+
+def trimmed(trainer: PolicyTrainer, model: Any) -> Any:
+    """The model for `_get_per_token_logps_and_entropies`, or itself where no column may be cut off.
+
+    Relies on that method calling the model by keywords, with `attention_mask`, `labels` and `fused_lm_head`, and on
+    fields of the fused head being (B, T - 1) and 0 where nothing is to be scored. `pad_to_multiple_of` is respected.
+    """
+    types = _rotary_types(trainer.model.config.get_text_config())
+    if isinstance(model, Trimmed) or types & SCALED_BY_LENGTH:
+        return model
+    return Trimmed(model, is_relative=bool(types), multiple=internals_of(trainer).pad_to_multiple_of or 1)
+
+
+class Trimmed:
+    """A model whose forward passes over padded rows leave out columns of padding."""
+
+    def __init__(self, model: Any, *, is_relative: bool, multiple: int) -> None:
+        self.model, self.is_relative, self.multiple = model, is_relative, multiple
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def __call__(self, **inputs: Any) -> Any:
+        mask = inputs.get("attention_mask")
+        if not inputs.get("fused_lm_head") or mask is None:
+            return self.model(**inputs)
+        first, last = kept_columns(mask, self.multiple)
+        first, width = first if self.is_relative else 0, mask.size(1)
+        output = self.model(**{name: _cut(value, mask.shape, first, last) for name, value in inputs.items()})
+        for name, value in output.items():
+            if value is not None and value.dim() == 2:
+                output[name] = pad(value, (first, width - last))
+        return output
+
+
+def kept_columns(mask: torch.Tensor, multiple: int = 1) -> tuple[int, int]:
+    """The first column with a token in any row, and the one after the last; both sides are cut by whole multiples.
+
+    >>> kept_columns(torch.tensor([[0, 0, 1, 1, 0, 0], [0, 1, 1, 1, 1, 0]]))
+    (1, 5)
+    >>> kept_columns(torch.tensor([[0, 0, 1, 1, 0, 0], [0, 1, 1, 1, 1, 0]]), 2)
+    (0, 6)
+    """
+    width = mask.size(1)
+    used = mask.any(0).nonzero()
+    if not len(used):
+        return 0, width
+    first, after = int(used[0]), width - int(used[-1]) - 1
+    return first - first % multiple, width - (after - after % multiple)
+
+
+def _cut(value: Any, shape: torch.Size, first: int, last: int) -> Any:
+    """Whatever has a value for each token: ids, masks, labels and types of tokens. Pixels have other shapes."""
+    return value[:, first:last] if isinstance(value, torch.Tensor) and value.shape[:2] == shape else value
+
+
+def _rotary_types(config: Any) -> set[str]:
+    """Those of all kinds of layers; empty for a model without rotary embeddings."""
+    return set(_types_in(getattr(config, "rope_parameters", None)))
+
+
+def _types_in(parameters: Any) -> Iterator[str]:
+    if isinstance(parameters, dict):
+        if "rope_type" in parameters:
+            yield str(parameters["rope_type"])
+        for inner in parameters.values():
+            yield from _types_in(inner)
