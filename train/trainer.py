@@ -37,6 +37,7 @@ from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
+from offleash.eval.problem import Task, Verdict
 from offleash.train.explorers.base import Explorer, Rollouts, RolloutVerifier, Tokens, all_correct, normalized
 from offleash.train.explorers.checks import (
     check_chain,
@@ -56,6 +57,7 @@ from offleash.train.explorers.metrics import (
 )
 from offleash.train.preflight.images import MODEL_INPUTS
 from offleash.train.publish import base_name, complete_card, model_only
+from offleash.train.reward_errors import RewardErrors
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.checkpoints import step_of
 
@@ -73,6 +75,7 @@ class Exploring(GRPOTrainer):
     """Which of the latest rollouts of all ranks are off-policy traces; empty if no explorer adds any."""
     _off_policy: list[bool]
     _local_ids: list[str]
+    _verdicts: list[Verdict] | None = None
     _rewards_nf: torch.Tensor | None = None
     """The latest rewards of all ranks by every reward function, as TRL has them."""
     _loss_inputs: dict[str, Any] | None = None
@@ -105,12 +108,23 @@ class Exploring(GRPOTrainer):
         return [self.verifier.problem_id(row) for row in rows]
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> torch.Tensor:
-        rewards_nf: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids)
-        if self.explorers and self.model.training:
-            self._rewards_nf = rewards_nf.cpu()
-            first = self.accelerator.process_index * len(prompts)
-            self.verifier.judge(inputs, completions, completion_ids, self._rewards_nf[first : first + len(prompts)])
+        with RewardErrors(self) as errors:
+            rewards_nf: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids)
+        errors.share(lambda: self._judge(rewards_nf, inputs, completions, completion_ids))
         return rewards_nf
+
+    def _judge(self, rewards_nf: torch.Tensor, rows: Any, completions: Any, completion_ids: Any) -> None:
+        if self.model.training:
+            self._rewards_nf, first = rewards_nf.cpu(), self.accelerator.process_index * len(rows)
+            if self.explorers:
+                own_bf = self._rewards_nf[first : first + len(rows)]
+                self.verifier.judge(rows, completions, completion_ids, own_bf)
+            self._verdicts = list(self.verifier.latest) or None
+
+    def latest_verdicts(self, task: Task) -> list[Verdict] | None:
+        """The task's verdicts on this rank's latest training rollouts; None if they were not judged by this task."""
+        is_judge = isinstance(self.verifier, VerifierReward) and self.verifier.task is task
+        return self._verdicts if is_judge else None
 
     def _explored(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Rollouts]:
         """TRL's batch with the explorers' advantages, and the rollouts of all ranks."""
