@@ -29,8 +29,8 @@ from offleash.callbacks.policy.trl_seam import (
     text_tokenizer,
     token_logps,
     train_metrics,
-    trimmed,
     unsaved_weights,
+    without_padding,
 )
 from offleash.callbacks.watch.sealed import seal
 from offleash.eval.console import say
@@ -319,8 +319,7 @@ class Exploring(GRPOTrainer):
         return loss + total
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-        model = trimmed(self, model)
-        result: tuple[Any, Any, Any] = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+        result = without_padding(self, super()._get_per_token_logps_and_entropies, model, *args, **kwargs)
         if self._loss_inputs is not None and self._tokens is None:
             self._tokens = self._token_batch(self._loss_inputs, result[0], result[1])
             self._shape_token_advantages(self._tokens)

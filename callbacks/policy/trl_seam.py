@@ -64,7 +64,7 @@ from offleash.callbacks.policy.trl_scoring import (
     token_logps,
     without_gradient_checkpointing,
 )
-from offleash.callbacks.policy.trl_trimming import trimmed
+from offleash.callbacks.policy.trl_trimming import without_padding
 from offleash.callbacks.policy.trl_weights import has_adapter_off, take_over_sync
 
 __all__ = [
@@ -113,9 +113,9 @@ __all__ = [
     "tracker_module",
     "train_metrics",
     "train_sampler",
-    "trimmed",
     "unsaved_weights",
     "waits_at_every_turn",
     "without_gradient_checkpointing",
+    "without_padding",
     "wrap_requests",
 ]

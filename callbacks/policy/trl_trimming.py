@@ -2,14 +2,15 @@
 
 TRL pads a whole generation batch to its longest prompt and its longest completion, and keeps that width in every
 micro-batch. Here columns that are padding in all rows of a forward pass are cut off before the model sees them, and
-come back as zeros, which is what TRL's fused head gives for padding. So shapes, masks and normalisations stay those of
-TRL, and numbers change by rounding only. With dropout in the model the random numbers are other ones.
+come back as zeros, which is what TRL's fused head gives for padding. Where a batch is scored chunk by chunk, rows of
+similar length share a chunk. So shapes, masks and normalisations stay those of TRL, and numbers change by rounding
+only. With dropout in the model the random numbers are other ones.
 
 Positions must not depend on what was cut. Models with learned positions, which count from the first column, keep the
 padding in front; rotary embeddings that are rescaled by the length of the batch (`dynamic`, `longrope`) keep all of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,12 +19,39 @@ from torch.nn.functional import pad
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_internals import internals_of
 
+Scorer = Callable[..., tuple[Any, Any, Any]]
+
 SCALED_BY_LENGTH = {"dynamic", "longrope"}
 """Types of rotary embedding whose frequencies depend on how wide the batch is."""
 
 
+def without_padding(
+    trainer: PolicyTrainer,
+    score: Scorer,
+    model: Any,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    logits_to_keep: int,
+    batch_size: int | None = None,
+    **others: Any,
+) -> tuple[Any, Any, Any]:
+    """What `score`, TRL's `_get_per_token_logps_and_entropies`, gives for these arguments, with less computed.
+
+    Relies on rows being independent but for the load-balancing loss, and on pixels coming in the order of rows.
+    """
+    model, rows = trimmed(trainer, model), (input_ids, attention_mask)
+    is_text = not any(isinstance(value, torch.Tensor | list) for value in others.values())
+    if not batch_size or batch_size >= len(input_ids) or not is_text or others.get("compute_aux_loss"):
+        return score(model, *rows, logits_to_keep, batch_size=batch_size, **others)
+    order = attention_mask.sum(1).argsort(stable=True)
+    found = score(model, *(each[order] for each in rows), logits_to_keep, batch_size=batch_size, **others)
+    logps, entropies, aux_loss = found
+    back = order.argsort()
+    return logps[back], None if entropies is None else entropies[back], aux_loss
+
+
 def trimmed(trainer: PolicyTrainer, model: Any) -> Any:
-    """The model for `_get_per_token_logps_and_entropies`, or itself where no column may be cut off.
+    """The model as `_get_per_token_logps_and_entropies` may call it, or itself where no column may be cut off.
 
     Relies on that method calling the model by keywords, with `attention_mask`, `labels` and `fused_lm_head`, and on
     fields of the fused head being (B, T - 1) and 0 where nothing is to be scored. `pad_to_multiple_of` is respected.

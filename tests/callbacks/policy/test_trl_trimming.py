@@ -30,7 +30,7 @@ def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 def untrimmed(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (trl_scoring, trainer_module):
-        monkeypatch.setattr(module, "trimmed", lambda trainer, model: model)
+        monkeypatch.setattr(module, "without_padding", lambda trainer, score, *args, **kwargs: score(*args, **kwargs))
 
 
 def skewed(rows: int = 8, prompt: int = 24, new: int = 40, **others: Any) -> dict[str, Any]:
@@ -63,22 +63,28 @@ def loss_and_gradient(trainer: Any, batch: dict[str, Any]) -> tuple[float, torch
     return loss.item(), torch.cat([weight.grad.flatten() for weight in trainer.model.parameters()])
 
 
-@pytest.mark.parametrize("loss_type", LOSSES)
-def test_loss_and_gradient_of_every_loss_type_are_those_of_the_padded_batch(
-    loss_type, make_trainer, monkeypatch, widths
-):
-    settings = {"loss_type": loss_type, "entropy_coef": 0.01, "top_entropy_quantile": 0.5}
-    trainer = make_trainer("run", [], off_policy_mask_threshold=5.0, **settings)
+def test_loss_and_gradient_of_every_loss_type_are_those_of_the_padded_batch(make_trainer, monkeypatch, widths):
+    settings = {"entropy_coef": 0.01, "top_entropy_quantile": 0.5, "off_policy_mask_threshold": 5.0}
+    trainer = make_trainer("run", [], **settings)
     trainer.model.train()
-    ours = loss_and_gradient(trainer, skewed())
-    assert widths == [(64, 12 + 17)]
+
+    def all_of_them() -> dict[str, Any]:
+        found = {}
+        for trainer.loss_type in LOSSES:
+            found[trainer.loss_type] = loss_and_gradient(trainer, skewed())
+        return found
+
+    ours = all_of_them()
+    assert widths == [(64, 12 + 17)] * len(LOSSES)
     untrimmed(monkeypatch)
-    theirs = loss_and_gradient(trainer, skewed())
-    assert len(widths) == 1
-    assert ours[0] == pytest.approx(theirs[0], rel=1e-5)
-    assert (ours[1] - theirs[1]).norm() < 1e-5 * theirs[1].norm()
-    logged = trainer._metrics["train"]
-    assert all(values[0] == pytest.approx(values[1], rel=1e-4, abs=1e-6) for values in logged.values())
+    theirs = all_of_them()
+    assert len(widths) == len(LOSSES)
+    for name in LOSSES:
+        assert ours[name][0] == pytest.approx(theirs[name][0], rel=1e-5), name
+        assert (ours[name][1] - theirs[name][1]).norm() < 1e-5 * theirs[name][1].norm(), name
+    for values in trainer._metrics["train"].values():
+        half = len(values) // 2
+        assert values[:half] == pytest.approx(values[half:], rel=1e-4, abs=1e-6)
 
 
 def test_a_micro_batch_whose_completions_are_all_masked_has_a_loss_of_zero_and_a_gradient(make_trainer, widths):
@@ -108,8 +114,9 @@ def test_a_run_trains_the_same_with_and_without_padding(make_trainer, monkeypatc
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
 
 
-def test_every_chunk_of_a_scoring_pass_is_as_wide_as_its_own_rows(make_trainer, monkeypatch, widths):
-    trainer, batch = make_trainer("run", []), skewed()
+def test_every_chunk_of_a_scoring_pass_is_as_wide_as_its_own_rows_which_are_alike(make_trainer, monkeypatch, widths):
+    trainer, batch, mixed = make_trainer("run", []), skewed(), torch.tensor([0, 7, 1, 6, 2, 5, 3, 4])
+    batch = {name: values[mixed] if values.dim() else values for name, values in batch.items()}
     ours = trainer._logps(trainer.model, batch)
     trainer.args.per_device_train_batch_size = 4
     chunks = trainer._logps(trainer.model, batch)
@@ -121,21 +128,20 @@ def test_every_chunk_of_a_scoring_pass_is_as_wide_as_its_own_rows(make_trainer, 
         assert not found[batch["completion_mask"] == 0].any()
 
 
-@pytest.mark.parametrize(
-    ("rotary", "multiple", "seen"),
-    [("default", None, 29), ("llama3", None, 29), ("default", 8, 40), ("longrope", None, None), (None, None, 41)],
-)
-def test_positions_and_asked_for_multiples_decide_what_is_cut(rotary, multiple, seen, make_trainer, widths):
+def test_positions_and_asked_for_multiples_decide_what_is_cut(make_trainer, widths):
     """A model with learned positions counts from the first column, longrope looks at the width of the batch."""
-    trainer = make_trainer("run", [], pad_to_multiple_of=multiple)
-    trainer.model.config.rope_parameters = {"full_attention": {"rope_type": rotary}} if rotary else None
-    found = trimmed(trainer, trainer.model)
-    if seen is None:
-        assert found is trainer.model
-        return
-    assert trimmed(trainer, found) is found
-    trainer._logps(trainer.model, skewed())
-    assert widths == [(64, seen)]
+    trainer = make_trainer("run", [])
+    for rotary, multiple, seen in (
+        *(("default", None, 29), ("llama3", None, 29), ("default", 8, 40)),
+        *(("longrope", None, None), (None, None, 41)),
+    ):
+        trainer.model.config.rope_parameters = {"full_attention": {"rope_type": rotary}} if rotary else None
+        trainer.pad_to_multiple_of = multiple
+        widths.clear()
+        found = trimmed(trainer, trainer.model)
+        trainer._logps(trainer.model, skewed())
+        assert widths == ([] if seen is None else [(64, seen)]), rotary
+        assert trimmed(trainer, found) is found
 
 
 def test_without_a_token_nothing_is_cut():
