@@ -5,8 +5,8 @@
 
 TRL pads every micro-batch to the longest rollout of the generation batch; Offleash cuts off columns that are padding in
 the whole micro-batch. Lengths are lognormal, cut at the limit, with the ratio of limit to mean and the micro-batch of
-three recipes. Both train the lab's model on the same rollouts, which cost nothing here, with a reference and two updates
-per rollout: old and reference log-probabilities are scored too. "loss" and "scored" are ratios of columns of
+three recipes. Both train the lab's model on the same rollouts, which cost nothing here, with a reference and two
+updates per rollout: old and reference log-probabilities are scored too. "loss" and "scored" are ratios of columns of
 completions alone; scoring takes rows of similar length together. "bound" is the ratio without any padding.
 """
 

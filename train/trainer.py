@@ -1,8 +1,9 @@
 """TRL's GRPOTrainer with explorers: rewards, advantages and loss pass through their hooks.
 
 Only private methods of TRL that have to be overridden are named here; the rest is in `callbacks/policy/trl_seam.py`.
-Without explorers the trajectory is that of stock TRL. Read against trl 1.16: `_compute_loss` calls
-`_get_per_token_logps_and_entropies` before it reads `inputs["advantages"]`, which may be (B, T).
+Without explorers the trajectory is that of stock TRL to within rounding: columns of padding are not computed. Read
+against trl 1.16: `_compute_loss` calls `_get_per_token_logps_and_entropies` before it reads `inputs["advantages"]`,
+which may be (B, T).
 """
 
 import json
@@ -21,6 +22,7 @@ from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.callbacks.policy.trl_seam import (
     checkpoint_folder,
     entropy_controller,
+    in_step,
     model_id,
     nanstd,
     scoring,
@@ -79,6 +81,7 @@ class Exploring(GRPOTrainer):
     _rewards_nf: torch.Tensor | None = None
     """The latest rewards of all ranks by every reward function, as TRL has them."""
     _loss_inputs: dict[str, Any] | None = None
+    _buffered_inputs: Any
     _tokens: Tokens | None = None
 
     def begin_exploring(self, verifier: RolloutVerifier, explorers: Sequence[Explorer]) -> None:
@@ -295,6 +298,18 @@ class Exploring(GRPOTrainer):
         return prompt_ids, completion_ids, tool_mask, completions, logprobs, *rest
 
     # Loss
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        former = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is former or self._pools_micro_batches():
+            return inputs
+        self._buffered_inputs = in_step(self, self._buffered_inputs)
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
+    def _pools_micro_batches(self) -> bool:
+        """Whether what a micro-batch teaches depends on those of other ranks."""
+        return self.top_entropy_quantile < 1 or self._any_overrides("token_advantages", "extra_loss")
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         if not self.model.training or not self._any_overrides("token_advantages", "extra_loss"):

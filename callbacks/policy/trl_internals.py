@@ -84,6 +84,16 @@ def vllm_of(trainer: PolicyTrainer) -> Any:
     return cast(VllmInternals, trainer).vllm_generation
 
 
+def weight_shards(trainer: PolicyTrainer) -> str | None:
+    """What splits the weights among several processes, which then wait for each other in each forward pass."""
+    if trainer.accelerator.num_processes == 1:
+        return None
+    if trainer.is_fsdp_enabled:
+        return "FSDP"
+    plugin = trainer.accelerator.state.deepspeed_plugin if trainer.is_deepspeed_enabled else None
+    return "ZeRO-3" if plugin is not None and plugin.zero_stage == 3 else None
+
+
 @contextmanager
 def holding(holder: Any, **values: Any) -> Iterator[None]:
     """Attributes of an object inside the block; afterwards those it had, or none."""

@@ -10,14 +10,14 @@ Positions must not depend on what was cut. Models with learned positions, which 
 padding in front; rotary embeddings that are rescaled by the length of the batch (`dynamic`, `longrope`) keep all of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.nn.functional import pad
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_internals import internals_of
+from offleash.callbacks.policy.trl_internals import internals_of, weight_shards
 
 Scorer = Callable[..., tuple[Any, Any, Any]]
 
@@ -48,6 +48,25 @@ def without_padding(
     logps, entropies, aux_loss = found
     back = order.argsort()
     return logps[back], None if entropies is None else entropies[back], aux_loss
+
+
+def in_step(trainer: PolicyTrainer, batches: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The micro-batches of each optimizer step, the widest first.
+
+    Where weights are sharded, a micro-batch takes as long as the widest one that any rank has at that moment: in this
+    order they are alike. What is summed up in a step stays the same; means over micro-batches that TRL logs are taken
+    over other pairs of ranks. Without sharding, and where steps do not consist of whole batches of rollouts or the
+    reverse, the order is left alone.
+    """
+    window, count = trainer.args.gradient_accumulation_steps, len(batches)
+    if weight_shards(trainer) is None or (count % window and window % count):
+        return batches
+    steps = [batches[start : start + window] for start in range(0, count, window)]
+    return [batch for step in steps for batch in sorted(step, key=_width, reverse=True)]
+
+
+def _width(batch: dict[str, Any]) -> int:
+    return sum(last - first for first, last in map(kept_columns, (batch["prompt_mask"], batch["completion_mask"])))
 
 
 def trimmed(trainer: PolicyTrainer, model: Any) -> Any:
