@@ -7,7 +7,9 @@ TRL pads every micro-batch to the longest rollout of the generation batch; Offle
 the whole micro-batch. Lengths are lognormal, cut at the limit, with the ratio of limit to mean and the micro-batch of
 three recipes. Both train the lab's model on the same rollouts, which cost nothing here, with a reference and two
 updates per rollout: old and reference log-probabilities are scored too. "loss" and "scored" are ratios of columns of
-completions alone; scoring takes rows of similar length together. "bound" is the ratio without any padding.
+completions alone; scoring takes rows of similar length together. "drawn" and "ordered" are those of the loss on 8 ranks
+with sharded weights, which wait for each other, without and with the widest micro-batches of a step first. "bound" is
+the ratio without any padding.
 """
 
 import argparse
@@ -29,7 +31,7 @@ from offleash.train.trainer import ExploringTrainer
 
 SHAPES = {"prorl-1.5b": (1.55, 4), "dapo-7b": (2.65, 4), "qwen2.5-32b-dapo": (3.9, 1)}
 """Limit over mean length, and sequences in a micro-batch, by recipe."""
-SIGMA, END, GROUP, ROWS, WARM_UP = 0.8, 1, 8, 64, 1
+SIGMA, END, GROUP, ROWS, RANKS, WARM_UP = 0.8, 1, 8, 64, 8, 1
 
 
 def drawn_lengths(rng: np.random.Generator, rows: int, limit: int, ratio: float) -> np.ndarray:
@@ -104,32 +106,35 @@ def seconds_per_update(kind: type[GRPOTrainer], folder: str, limit: int, shape: 
     return float(min(np.diff(rounds))) / 2  # what else runs on the machine only adds
 
 
-def columns(limit: int, shape: tuple[float, int]) -> tuple[float, float]:
-    """Columns of completions that TRL computes, over those that are left: in the loss, and in scoring."""
+def columns(limit: int, shape: tuple[float, int]) -> tuple[float, ...]:
+    """Columns of completions that TRL computes over those that are left: in the loss, in scoring, and in the loss of
+    ranks that wait for the widest micro-batch of all, in the order drawn and in ours."""
     (ratio, micro), rng = shape, np.random.default_rng(3)
-    given, loss, scored = 0, 0, 0
-    for _ in range(200):
-        lengths = drawn_lengths(rng, ROWS, limit, ratio)
-        given += ROWS * lengths.max()
-        loss += micro * lengths.reshape(-1, micro).max(1).sum()
-        scored += micro * np.sort(lengths).reshape(-1, micro).max(1).sum()
-    return given / loss, given / scored
+    given, left = 0, np.zeros(4)
+    for _ in range(100):
+        lengths = drawn_lengths(rng, RANKS * ROWS, limit, ratio).reshape(RANKS, -1, micro)
+        widths, steps = lengths.max(2), lengths.max(2).reshape(RANKS, 2, -1)
+        scored = np.sort(lengths.reshape(RANKS, -1)).reshape(lengths.shape).max(2)
+        given += lengths.max() * widths.size
+        left += widths.sum(), scored.sum(), RANKS * widths.max(0).sum(), RANKS * np.sort(steps).max(0).sum()
+    return tuple(given / left)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--limit", type=int, default=384, help="longest completion")
-    parser.add_argument("--steps", type=int, default=3, help="generation batches to time, of two updates each")
+    parser.add_argument("--limit", type=int, default=256, help="longest completion")
+    parser.add_argument("--steps", type=int, default=2, help="generation batches to time, of two updates each")
     options = parser.parse_args()
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
-    print(f"{'':18}{'plain TRL':>10}{'ours':>8}{'ratio':>7}{'loss':>7}{'scored':>7}{'bound':>7}")
+    print(
+        f"{'':18}{'plain TRL':>10}{'ours':>8}{'ratio':>7}{'loss':>8}{'scored':>8}{'drawn':>8}{'ordered':>8}{'bound':>8}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name, shape in SHAPES.items():
             given = folder, options.limit, shape, options.steps
             plain, ours = (seconds_per_update(kind, *given) for kind in (GRPOTrainer, ExploringTrainer))
-            loss, scored = columns(options.limit, shape)
-            shares = f"{plain / ours:7.2f}{loss:7.2f}{scored:7.2f}{shape[0]:7.2f}"
-            print(f"{name:18}{plain:10.2f}{ours:8.2f}{shares}", flush=True)
+            shares = "".join(f"{share:8.2f}" for share in (*columns(options.limit, shape), shape[0]))
+            print(f"{name:18}{plain:10.2f}{ours:8.2f}{plain / ours:7.2f}{shares}", flush=True)
 
 
 if __name__ == "__main__":
