@@ -9,6 +9,7 @@ which may be (B, T).
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,6 @@ class Exploring(GRPOTrainer):
     _rewards_nf: torch.Tensor | None = None
     """The latest rewards of all ranks by every reward function, as TRL has them."""
     _loss_inputs: dict[str, Any] | None = None
-    _buffered_inputs: Any
     _tokens: Tokens | None = None
 
     def begin_exploring(self, verifier: RolloutVerifier, explorers: Sequence[Explorer]) -> None:
@@ -300,12 +300,8 @@ class Exploring(GRPOTrainer):
     # Loss
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        former = self._buffered_inputs
-        inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is former or self._pools_micro_batches():
-            return inputs
-        self._buffered_inputs = in_step(self, self._buffered_inputs)
-        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+        prepare = partial(super()._prepare_inputs, generation_batch)
+        return prepare() if self._pools_micro_batches() else in_step(self, prepare)
 
     def _pools_micro_batches(self) -> bool:
         """Whether what a micro-batch teaches depends on those of other ranks."""

@@ -32,6 +32,7 @@ class TrainerInternals(PolicyTrainer, Protocol):
     _metrics: dict[str, dict[str, list[float]]]
     _logs: dict[str, Any]
     _step: int
+    _buffered_inputs: Any
     _last_world_entropy: float
     tools: list[Callable[..., Any]]
     environment_factories: dict[str | None, Callable[[], Any]] | None

@@ -10,7 +10,7 @@ Positions must not depend on what was cut. Models with learned positions, which 
 padding in front; rotary embeddings that are rescaled by the length of the batch (`dynamic`, `longrope`) keep all of it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -50,7 +50,20 @@ def without_padding(
     return logps[back], None if entropies is None else entropies[back], aux_loss
 
 
-def in_step(trainer: PolicyTrainer, batches: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def in_step(trainer: PolicyTrainer, prepare: Callable[[], Any]) -> Any:
+    """What `prepare`, TRL's `_prepare_inputs` of a batch, gives, with new rollouts in the order of `widest_first`.
+
+    Relies on `_buffered_inputs`, the micro-batches of the latest rollouts, from which `_step` takes one.
+    """
+    inside = internals_of(trainer)
+    former, inputs = inside._buffered_inputs, prepare()
+    if inside._buffered_inputs is former:
+        return inputs
+    inside._buffered_inputs = widest_first(trainer, inside._buffered_inputs)
+    return inside._buffered_inputs[inside._step % trainer.args.steps_per_generation]
+
+
+def widest_first(trainer: PolicyTrainer, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The micro-batches of each optimizer step, the widest first.
 
     Where weights are sharded, a micro-batch takes as long as the widest one that any rank has at that moment: in this

@@ -132,7 +132,7 @@ def test_where_weights_are_sharded_the_widest_micro_batches_of_a_step_come_first
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
     whole = trainer._buffered_inputs
     trainer.args.gradient_accumulation_steps = 3
-    assert trl_trimming.in_step(trainer, whole) is whole
+    assert trl_trimming.widest_first(trainer, whole) is whole
 
 
 def test_every_chunk_of_a_scoring_pass_is_as_wide_as_its_own_rows_which_are_alike(make_trainer, monkeypatch, widths):
