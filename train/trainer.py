@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
 from offleash.callbacks import SupportCallback
@@ -41,6 +40,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
 from offleash.eval.problem import Task, Verdict
+from offleash.train.explorer_callback import ExplorerCallback
 from offleash.train.explorers.base import Explorer, Rollouts, RolloutVerifier, Tokens, all_correct, normalized
 from offleash.train.explorers.checks import (
     check_chain,
@@ -53,7 +53,6 @@ from offleash.train.explorers.metrics import (
     ADVANTAGE_ABS,
     ADVANTAGE_MEAN,
     EXTRA_LOSS,
-    OWN,
     REWARD_SHAPED,
     REWARD_WITH_TRACES,
     TOKEN_ADVANTAGE_ABS,
@@ -540,22 +539,3 @@ def _row_sums(logps_bt: torch.Tensor, mask_bt: torch.Tensor) -> torch.Tensor:
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """NaN in the same places, and equal elsewhere."""
     return torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0))
-
-
-class ExplorerCallback(TrainerCallback):
-    """Calls the explorers' `prepare` and `after_step`, and logs their metrics."""
-
-    def __init__(self, trainer: Exploring) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        for explorer in self.trainer.explorers:
-            explorer.prepare(state.global_step)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        for explorer in self.trainer.explorers:
-            explorer.after_step(state.global_step)
-            for name, value in explorer.metrics().items():
-                train_metrics(self.trainer)[OWN.fill(name=name).key].append(value)
