@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks import tags
 from offleash.callbacks.metrics import mean_known
 from offleash.callbacks.observer import run_observer
+from offleash.callbacks.policy.ranks import Ranks
+from offleash.callbacks.policy.sampler import isolated_rng
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import latest_rollouts, rollout_features
 from offleash.eval.errors import ConfigError, MonitorError
@@ -55,7 +58,9 @@ class RolloutCallback(TrainerCallback):
         trainer: a `trl.GRPOTrainer`, after its construction.
         task: the training problems; with a rollout of any other prompt nothing is logged, and a warning says why.
 
-    Of a rollout with tools the last turn is verified. Environments and rollout functions are refused.
+    Nothing is verified twice: where the task's verifier is the reward of Offleash's trainer, its verdicts are taken.
+    Elsewhere each process verifies a share. Of a rollout with tools the last turn is verified. Environments and rollout
+    functions are refused.
 
     Example:
         >>> from importlib.resources import files
@@ -90,7 +95,7 @@ class RolloutCallback(TrainerCallback):
             )
         self.trainer, self.task = trainer, task
         self.problems: dict[str, Problem] = {picture_key(problem.prompt): problem for problem in task.problems}
-        self.observer = run_observer(trainer)
+        self.observer, self.ranks = run_observer(trainer), Ranks(trainer.accelerator)
         self.latest: dict[str, float] = {}
 
     def on_log(
@@ -102,19 +107,32 @@ class RolloutCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         # The Trainer also logs at the end of a run (train_runtime, ...), when there is nothing new.
-        if state.is_world_process_zero and logs and "reward" in logs:
+        if logs and "reward" in logs:
             found = self.observer.attempt("has no rollout metrics", state.global_step, self._measure)
             self.latest = found or {}
-            self.observer.scalars(self.latest, state.global_step)
+            if self.ranks.is_main:
+                self.observer.scalars(self.latest, state.global_step)
 
     def _measure(self) -> dict[str, float]:
-        return group_metrics(self._groups())
+        verdicts = self.ranks.on_all(self._verdicts, waits=True)
+        return self.ranks.on_all(lambda: group_metrics(self._groups(verdicts)), waits=False)
 
-    def _groups(self) -> list[list[Verdict]]:
-        prompts, drawn = latest_rollouts(self.trainer)
-        completions = [text if isinstance(text, str) else final_turn(transcript(text)) for text in drawn]
-        problems = [self._problem(picture_key(prompt)) for prompt in prompts]
-        verdicts = verdicts_of(self.task.verify, problems, completions)
+    def _verdicts(self) -> list[Verdict]:
+        """On the latest rollouts of all ranks: those that the reward was made of, if the task is the trainer's own."""
+        known_to = getattr(self.trainer, "latest_verdicts", None)
+        known = known_to(self.task) if known_to and not rollout_features(self.trainer) else None
+        if known is not None:
+            verdicts: list[Verdict] = gather_object(known)
+            return verdicts
+        return self.ranks.divide(list(zip(*latest_rollouts(self.trainer), strict=True)), self._verify)
+
+    def _verify(self, rollouts: Sequence[tuple[Any, Any]]) -> list[Verdict]:
+        problems = [self._problem(picture_key(prompt)) for prompt, _ in rollouts]
+        texts = [text if isinstance(text, str) else final_turn(transcript(text)) for _, text in rollouts]
+        with isolated_rng():  # a verifier may draw random numbers
+            return verdicts_of(self.task.verify, problems, texts)
+
+    def _groups(self, verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
         off_policy = getattr(self.trainer, "latest_off_policy", None) or [False] * len(verdicts)
         rows, size = list(zip(verdicts, off_policy, strict=True)), self.trainer.num_generations
         return [[verdict for verdict, off in rows[i : i + size] if not off] for i in range(0, len(rows), size)]

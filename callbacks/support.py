@@ -8,6 +8,7 @@ the same with and without the callback.
 
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -186,7 +187,8 @@ class SupportCallback(TrainerCallback):
                 self.evaluations.add_row(found, state)
         else:
             with isolated_rng():
-                self.observer.attempt("has no base pool", step, lambda: self._prepare_base(step), (OffleashError,))
+                prepare = partial(self.ranks.on_all, lambda: self._prepare_base(step), waits=True)
+                self.observer.attempt("has no base pool", step, prepare, (OffleashError,))
 
     def _lay_out(self) -> None:
         if (writer := self.observer.trackers.tensorboard) is not None:
@@ -234,7 +236,7 @@ class SupportCallback(TrainerCallback):
         `last`: whether no further step will be measured.
         """
         with isolated_rng():
-            return self._measure(step, last)
+            return self.ranks.on_all(lambda: self._measure(step, last), waits=True)
 
     def _measure(self, step: int, last: bool) -> dict[str, float]:
         start = time.perf_counter()
@@ -258,7 +260,8 @@ class SupportCallback(TrainerCallback):
         metrics |= self.ranks.share({tags.SECONDS.tag: seconds, tags.SECONDS_TOTAL.tag: total})
         self.history[step] = metrics
         if counted is not None:
-            self._report(step, counted.hits, last)
+            report = partial(self._report, step, counted.hits, last)
+            self.observer.attempt("was not reported", step, report)
         return metrics
 
     def _metrics(self, counted: Counted | None) -> dict[str, float]:

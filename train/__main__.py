@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def _train() -> int:
-    from offleash.eval.errors import OffleashError
+    from offleash.eval.errors import OffleashError, first_line
     from offleash.train.grpo import train
     from offleash.train.preflight.installation import report_old_locks
     from offleash.train.recipe.config import parse_recipe
@@ -38,8 +38,10 @@ def _train() -> int:
     except OffleashError as error:
         _say_once(f"offleash: error: {error}")
         return 2
-    except Exception:  # not left to the interpreter, which would print secrets
+    except Exception as error:  # not left to the interpreter, which would print secrets
         say(traceback.format_exc(), error=True)
+        if (rank := os.environ.get("RANK")) is not None:
+            _say_once(f"offleash: error: process {rank}: {type(error).__name__}: {first_line(error)}")
         return 1
     return 0
 

@@ -42,9 +42,9 @@ def explore(
     """Let explorers shape what a `trl.GRPOTrainer` learns. Call it before `trainer.train()`, on every process.
 
     The trainer's class is changed to a subclass of it. Without explorers, and with `identity`, the trajectory stays
-    the same to the last digit. Explorers that sample training problems (rehearsal, anchor, seeding, mode_replay) need
-    a `task`. Those that compute advantages from the verdicts alone (pass_at_k, maxrl, ...) are refused where the
-    trainer has several reward functions, which they would ignore.
+    the same to within rounding: columns of padding are not computed. Explorers that sample training problems
+    (rehearsal, anchor, seeding, mode_replay) need a `task`. Those that compute advantages from the verdicts alone
+    (pass_at_k, maxrl, ...) are refused where the trainer has several reward functions, which they would ignore.
 
     Args:
         trainer: a `trl.GRPOTrainer` or a subclass, after its construction.

@@ -1,19 +1,20 @@
 """TRL's GRPOTrainer with explorers: rewards, advantages and loss pass through their hooks.
 
 Only private methods of TRL that have to be overridden are named here; the rest is in `callbacks/policy/trl_seam.py`.
-Without explorers the trajectory is that of stock TRL. Read against trl 1.16: `_compute_loss` calls
-`_get_per_token_logps_and_entropies` before it reads `inputs["advantages"]`, which may be (B, T).
+Without explorers the trajectory is that of stock TRL to within rounding: columns of padding are not computed. Read
+against trl 1.16: `_compute_loss` calls `_get_per_token_logps_and_entropies` before it reads `inputs["advantages"]`,
+which may be (B, T).
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
 from offleash.callbacks import SupportCallback
@@ -21,6 +22,7 @@ from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.callbacks.policy.trl_seam import (
     checkpoint_folder,
     entropy_controller,
+    in_step,
     model_id,
     nanstd,
     scoring,
@@ -30,12 +32,15 @@ from offleash.callbacks.policy.trl_seam import (
     token_logps,
     train_metrics,
     unsaved_weights,
+    without_padding,
 )
 from offleash.callbacks.watch.sealed import seal
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import write_atomic
 from offleash.eval.images import with_pictures
+from offleash.eval.problem import Task, Verdict
+from offleash.train.explorer_callback import ExplorerCallback
 from offleash.train.explorers.base import Explorer, Rollouts, RolloutVerifier, Tokens, all_correct, normalized
 from offleash.train.explorers.checks import (
     check_chain,
@@ -48,13 +53,13 @@ from offleash.train.explorers.metrics import (
     ADVANTAGE_ABS,
     ADVANTAGE_MEAN,
     EXTRA_LOSS,
-    OWN,
     REWARD_SHAPED,
     REWARD_WITH_TRACES,
     TOKEN_ADVANTAGE_ABS,
 )
 from offleash.train.preflight.images import MODEL_INPUTS
 from offleash.train.publish import base_name, complete_card, model_only
+from offleash.train.reward_errors import RewardErrors
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.checkpoints import step_of
 
@@ -76,6 +81,7 @@ class Exploring(GRPOTrainer):
     """Which of the latest rollouts of all ranks are off-policy traces; empty if no explorer adds any."""
     _off_policy: list[bool]
     _local_ids: list[str]
+    _verdicts: list[Verdict] | None = None
     _rewards_nf: torch.Tensor | None = None
     """The latest rewards of all ranks by every reward function, as TRL has them."""
     _completed: list[tuple[int, Sequence[int] | None]]
@@ -110,12 +116,23 @@ class Exploring(GRPOTrainer):
         return [self.verifier.problem_id(row) for row in rows]
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> torch.Tensor:
-        rewards_nf: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids)
-        if self.explorers and self.model.training:
-            self._rewards_nf = rewards_nf.cpu()
-            first = self.accelerator.process_index * len(prompts)
-            self.verifier.judge(inputs, completions, completion_ids, self._rewards_nf[first : first + len(prompts)])
+        with RewardErrors(self) as errors:
+            rewards_nf: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids)
+        errors.share(lambda: self._judge(rewards_nf, inputs, completions, completion_ids))
         return rewards_nf
+
+    def _judge(self, rewards_nf: torch.Tensor, rows: Any, completions: Any, completion_ids: Any) -> None:
+        if self.model.training:
+            self._rewards_nf, first = rewards_nf.cpu(), self.accelerator.process_index * len(rows)
+            if self.explorers:
+                own_bf = self._rewards_nf[first : first + len(rows)]
+                self.verifier.judge(rows, completions, completion_ids, own_bf)
+            self._verdicts = list(self.verifier.latest) or None
+
+    def latest_verdicts(self, task: Task) -> list[Verdict] | None:
+        """The task's verdicts on this rank's latest training rollouts; None if they were not judged by this task."""
+        is_judge = isinstance(self.verifier, VerifierReward) and self.verifier.task is task
+        return self._verdicts if is_judge else None
 
     def _explored(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Rollouts]:
         """TRL's batch with the explorers' advantages, and the rollouts of all ranks."""
@@ -322,6 +339,14 @@ class Exploring(GRPOTrainer):
 
     # Loss
 
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        prepare = partial(super()._prepare_inputs, generation_batch)
+        return prepare() if self._pools_micro_batches() else in_step(self, prepare)
+
+    def _pools_micro_batches(self) -> bool:
+        """Whether what a micro-batch teaches depends on those of other ranks."""
+        return self.top_entropy_quantile < 1 or self._any_overrides("token_advantages", "extra_loss")
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         if not self.model.training or not self._any_overrides("token_advantages", "extra_loss"):
             return super()._compute_loss(model, inputs)
@@ -345,7 +370,7 @@ class Exploring(GRPOTrainer):
         return loss + total
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-        result: tuple[Any, Any, Any] = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+        result = without_padding(self, super()._get_per_token_logps_and_entropies, model, *args, **kwargs)
         if self._loss_inputs is not None and self._tokens is None:
             self._tokens = self._token_batch(self._loss_inputs, result[0], result[1])
             self._shape_token_advantages(self._tokens)
@@ -555,22 +580,3 @@ def _row_sums(logps_bt: torch.Tensor, mask_bt: torch.Tensor) -> torch.Tensor:
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """NaN in the same places, and equal elsewhere."""
     return torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0))
-
-
-class ExplorerCallback(TrainerCallback):
-    """Calls the explorers' `prepare` and `after_step`, and logs their metrics."""
-
-    def __init__(self, trainer: Exploring) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        for explorer in self.trainer.explorers:
-            explorer.prepare(state.global_step)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        for explorer in self.trainer.explorers:
-            explorer.after_step(state.global_step)
-            for name, value in explorer.metrics().items():
-                train_metrics(self.trainer)[OWN.fill(name=name).key].append(value)

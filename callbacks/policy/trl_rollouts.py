@@ -16,6 +16,7 @@ from offleash.callbacks.policy.trl_internals import (
     TrainerInternals,
     holding,
     internals_of,
+    weight_shards,
 )
 from offleash.eval.errors import MonitorError
 
@@ -168,7 +169,7 @@ def rollout_settings(trainer: PolicyTrainer) -> dict[str, Any]:
 def waits_at_every_turn(trainer: PolicyTrainer) -> str | None:
     """The setting by which ranks wait for each other whenever one generates; None if they do not.
 
-    Relies on ZeRO-3 and FSDP gathering weights to generate.
+    ZeRO-3 and FSDP gather weights to generate.
     """
     if trainer.accelerator.num_processes == 1:
         return None
@@ -176,7 +177,4 @@ def waits_at_every_turn(trainer: PolicyTrainer) -> str | None:
         return "vllm_mode=server"
     if engine_processes(trainer) > 1:
         return "vllm_tensor_parallel_size"
-    if trainer.is_fsdp_enabled:
-        return "FSDP"
-    plugin = trainer.accelerator.state.deepspeed_plugin if trainer.is_deepspeed_enabled else None
-    return "ZeRO-3" if plugin is not None and plugin.zero_stage == 3 else None
+    return weight_shards(trainer)

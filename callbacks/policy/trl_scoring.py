@@ -12,6 +12,7 @@ from trl.trainer import utils
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_internals import internals_of
+from offleash.callbacks.policy.trl_trimming import without_padding
 
 
 def token_logps(
@@ -29,7 +30,9 @@ def token_logps(
 
     Relies on `_get_per_token_logps_and_entropies`; without `entropies` the second may be None.
     """
-    logps, entropy, _ = internals_of(trainer)._get_per_token_logps_and_entropies(
+    logps, entropy, _ = without_padding(
+        trainer,
+        internals_of(trainer)._get_per_token_logps_and_entropies,
         model,
         input_ids,
         attention_mask,

@@ -64,6 +64,7 @@ from offleash.callbacks.policy.trl_scoring import (
     token_logps,
     without_gradient_checkpointing,
 )
+from offleash.callbacks.policy.trl_trimming import in_step, without_padding
 from offleash.callbacks.policy.trl_weights import has_adapter_off, take_over_sync
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "generate",
     "generating_with",
     "has_adapter_off",
+    "in_step",
     "is_server",
     "latest_rollouts",
     "load_reference",
@@ -115,5 +117,6 @@ __all__ = [
     "unsaved_weights",
     "waits_at_every_turn",
     "without_gradient_checkpointing",
+    "without_padding",
     "wrap_requests",
 ]

@@ -26,7 +26,7 @@ from offleash.eval.problem import Problem, RewardedTask, Task
 from offleash.eval.tasks import check_task_name, load_task
 from offleash.eval.transcript import final_turn
 from offleash.eval.verify.health import Failures
-from offleash.eval.verify.verdicts import verdicts_of
+from offleash.eval.verify.verdicts import Verify, verdicts_of
 
 _VERDICT = ("answer", "spelling", "correct", "status", "extracted_by")
 
@@ -120,11 +120,13 @@ def _named_task(pool: Pool) -> str:
     return pool.spec.task
 
 
-def adopt(pool: Pool, task: Task, others: Path, failures: Failures) -> list[tuple[Pool, Changes]]:
+def adopt(
+    pool: Pool, task: Task, others: Path, failures: Failures, verify: Verify | None = None
+) -> list[tuple[Pool, Changes]]:
     """Take what a pool lacks from the pools in a folder whose samples are of the same model, settings and seed.
 
-    Where their verifier is another one, the completions are judged again. Returns from which pools samples were taken;
-    those are not changed. What cannot be read, or was sampled otherwise, is passed over.
+    Where their verifier is another one, the completions are judged again, by `verify` if given. Returns from which
+    pools samples were taken; those are not changed. What cannot be read, or was sampled otherwise, is passed over.
     """
     found: list[Pool] = []
     for path in sorted(others.glob(f"*/{NAME}")):
@@ -132,7 +134,7 @@ def adopt(pool: Pool, task: Task, others: Path, failures: Failures) -> list[tupl
             if path.parent.resolve() != pool.path.resolve() and (other := _fitting(pool, Pool.open(path.parent), task)):
                 found.append(other)
     taken = [
-        (other, _take(pool, other, task, failures))
+        (other, _take(pool, other, failures, verify or task.verify))
         for other in sorted(found, key=lambda other: other.spec.task_version != pool.spec.task_version)
     ]
     return [(other, changes) for other, changes in taken if changes.samples]
@@ -204,7 +206,7 @@ def _judge_part(pool: Pool, task: Task, path: Path, parts: Parts, changes: Chang
     if target.exists() and len(done := _table(parts, target)) == len(former):
         changes.add(former, done)
         return
-    made = _judged(pool, task, former, failures)
+    made = _judged(pool, task.verify, former, failures)
     changes.add(former, made)
     parts.write(made, name)
 
@@ -247,7 +249,7 @@ def _fitting(pool: Pool, other: Pool, task: Task) -> Pool | None:
     return other.only(shared, min(pool.spec.k, other.spec.k)) if shared else None
 
 
-def _take(pool: Pool, other: Pool, task: Task, failures: Failures) -> Changes:
+def _take(pool: Pool, other: Pool, failures: Failures, verify: Verify) -> Changes:
     changes, seen_pk = Changes(), pool.seen()
     place = {name: i for i, name in enumerate(pool.problem_ids)}
     place_p = np.array([place[name] for name in other.problem_ids], dtype=np.int64)
@@ -259,7 +261,7 @@ def _take(pool: Pool, other: Pool, task: Task, failures: Failures) -> Changes:
             continue
         former = pa.Table.from_batches([chunk.take(new).columns]).cast(SCHEMA)
         same = other.spec.task_version == pool.spec.task_version
-        table = former if same else _judged(pool, task, former, failures)
+        table = former if same else _judged(pool, verify, former, failures)
         changes.add(former, table)
         pool.append(table)
         seen_pk[problem_r[new], chunk.index_r[new]] = True
@@ -272,13 +274,13 @@ def _readable(pool: Pool) -> Iterator[Chunk]:
         yield from pool.scan(SCHEMA.names)
 
 
-def _judged(pool: Pool, task: Task, table: pa.Table, failures: Failures) -> pa.Table:
+def _judged(pool: Pool, verify: Verify, table: pa.Table, failures: Failures) -> pa.Table:
     """The same samples with new verdicts."""
     problems = {problem.id: problem for problem in pool.problems}
     rows = table.select(["problem_id", "completion", "status", "tokens", "truncated"]).to_pylist()
     said = final_turn if pool.spec.multi_turn else str
     verdicts = verdicts_of(
-        task.verify,
+        verify,
         [problems[row["problem_id"]] for row in rows],
         [said(row["completion"]) for row in rows],
         [_was_truncated(row, pool.spec.max_new_tokens) for row in rows],

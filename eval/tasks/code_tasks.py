@@ -23,6 +23,7 @@ from offleash.eval.tasks.answer_task import Scored, SlowTask
 from offleash.eval.verify.extract import Found, visible
 from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
+from offleash.eval.verify.sandbox.workers import own_cores
 
 VERDICTS = "1"  # bump with every change that could change a verdict
 CPU_SECONDS, MEMORY_BYTES = 15, 2 << 30  # per case, or for all calls of a function
@@ -91,11 +92,12 @@ class CodeAnswers(SlowTask):
         tests: Mapping[str, Tests],
         *,
         thinking: bool = False,
-        workers: int = 1,
+        workers: int | None = None,
         allow_unconfined: bool = False,
     ) -> None:
         super().__init__(name, problems, thinking=thinking)
-        self.tests, self.workers, self.allow_unconfined = dict(tests), workers, allow_unconfined
+        self.tests, self.allow_unconfined = dict(tests), allow_unconfined
+        self.workers = own_cores() if workers is None else workers
         self.version = f"code-{VERDICTS}-{CPU_SECONDS}s-{'think' if thinking else 'plain'}"
 
     @functools.cached_property

@@ -79,7 +79,7 @@ class Benchmark:
         seed: int = 0,
         golds: Literal["refuse", "drop", "unchecked"] = "refuse",
         thinking: bool = False,
-        workers: int = 1,
+        workers: int | None = None,
         allow_unconfined: bool = False,
         judge_url: str = "",
         judge_model: str = "",
@@ -90,7 +90,8 @@ class Benchmark:
 
         `ids` and `limit` choose problems; `sample` and `seed` draw some uniformly. `golds` says what to do about
         gold answers that cannot be verified. `thinking`: the chat template opens a think block itself. The rest is for
-        programs (`workers`, `allow_unconfined`) and for judged answers (`judge_*`: an OpenAI-compatible server).
+        programs (`workers`, by default one per core; `allow_unconfined`) and for judged answers (`judge_*`: an
+        OpenAI-compatible server).
         """
         if golds not in ("refuse", "drop", "unchecked"):
             raise ConfigError(f"task {self.name!r}: golds must be refuse, drop or unchecked, got {golds!r}")

@@ -56,6 +56,25 @@ def test_it_agrees_with_what_trl_logs_of_the_same_rollouts(make_trainer, read_sc
     assert all(0 < value <= math.log(4) for _, value in scalars["rollouts/answer_entropy"])
 
 
+def test_what_the_reward_has_judged_is_not_judged_again_and_gives_the_same_numbers(make_trainer, monkeypatch):
+    """One verifier's verdicts, and those of another task of the same problems, which judges by itself."""
+    trainer, verified = make_trainer(explorers=[], max_steps=1), []
+    own, other = trainer.verifier.task, load_task("countdown", split="train", n=64)
+    verify = type(own).verify
+
+    def counted(self, problems, completions, truncated=None):
+        verified.append((self is own, len(completions)))
+        return verify(self, problems, completions, truncated)
+
+    monkeypatch.setattr(type(own), "verify", counted)
+    callbacks = [RolloutCallback(trainer, task) for task in (own, other)]
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    trainer.train()
+    assert verified == [(True, 32), (False, 32)]
+    assert callbacks[0].latest == pytest.approx(callbacks[1].latest, nan_ok=True)
+
+
 def test_rollouts_of_other_problems_are_said_and_do_not_stop_training(make_trainer, read_scalars, tmp_path, capsys):
     trainer = make_trainer(max_steps=3)
     callback = RolloutCallback(trainer, load_task("countdown", split="train", n=8))

@@ -34,7 +34,7 @@ def gym_task(
     limit: int | None = None,
     ids: Sequence[str] | str | None = None,
     thinking: bool = False,
-    workers: int = 1,
+    workers: int | None = None,
 ) -> Gym:
     """`gym/TASK` or `gym/TASK/hard`; `config` changes single settings of the generator."""
     _, _, rest = name.partition("/")

@@ -54,7 +54,7 @@ class Gym(SlowTask):
         config: Mapping[str, Any] | None = None,
         instruction: str = INSTRUCTION,
         thinking: bool = False,
-        workers: int = 1,
+        workers: int | None = None,
         job_seconds: float = 10.0,
     ) -> None:
         if dataset in UNSUPPORTED:

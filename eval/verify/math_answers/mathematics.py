@@ -38,7 +38,7 @@ class Judgment:
 class MathVerifier:
     """`judge(golds, answers)`: one judgment per pair. Safe from any thread; processes start only when needed."""
 
-    def __init__(self, *, workers: int = 1, job_seconds: float = 5.0, cache: int = 1 << 17) -> None:
+    def __init__(self, *, workers: int | None = None, job_seconds: float = 5.0, cache: int = 1 << 17) -> None:
         if find_spec("math_verify") is None:
             raise ConfigError("mathematical answers need math-verify: pip install 'offleash[math]'")
         target = "offleash.eval.verify.math_answers.symbolic:judge"

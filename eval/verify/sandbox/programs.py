@@ -64,7 +64,7 @@ class ProgramVerifier:
     def __init__(
         self,
         *,
-        workers: int = 1,
+        workers: int | None = None,
         limits: Limits | None = None,
         wall_seconds: float = 20.0,
         site_packages: bool = False,

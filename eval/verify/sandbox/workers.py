@@ -53,8 +53,14 @@ class Outcome:
     exhausted: bool = False
 
 
+def own_cores() -> int:
+    """The cores of this process: those that it may use, divided among the processes of a launcher on this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+
+
 class WorkerPool:
-    """`map(jobs)` runs them on up to `workers` processes, each job at most `job_seconds` long.
+    """`map(jobs)` runs them on up to `workers` processes (default: `own_cores`), each job at most `job_seconds` long.
 
     `confined` puts workers in the sandbox where the machine allows it. Processes start at the first `map`. Calls from
     several threads take turns.
@@ -64,13 +70,14 @@ class WorkerPool:
         self,
         target: str,
         *,
-        workers: int = 1,
+        workers: int | None = None,
         job_seconds: float = 5.0,
         memory_bytes: int = 2 << 30,
         recycle: int = 1000,
         confined: bool = True,
         may_fork: bool = False,
     ) -> None:
+        workers = own_cores() if workers is None else workers
         if workers < 1 or recycle < 1 or job_seconds <= 0:
             raise ValueError(f"workers, recycle and job_seconds must be positive: {workers}, {recycle}, {job_seconds}")
         self.target, self.workers, self.job_seconds, self.recycle = target, workers, job_seconds, recycle

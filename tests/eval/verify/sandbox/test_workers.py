@@ -17,7 +17,7 @@ import pytest
 
 from offleash.eval.errors import VerifyError
 from offleash.eval.verify.sandbox import confine
-from offleash.eval.verify.sandbox.workers import WorkerPool
+from offleash.eval.verify.sandbox.workers import WorkerPool, own_cores
 
 JOBS = textwrap.dedent(
     """
@@ -309,3 +309,11 @@ def test_workers_do_not_run_the_callers_main_module(jobs: str, tmp_path: Path) -
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert done.stdout == "main runs\n5\n", done.stderr
+
+
+def test_workers_are_the_cores_of_this_machine_divided_among_the_processes_of_a_launcher(monkeypatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)), raising=False)
+    for processes, workers in (("", 12), ("8", 1), ("5", 2), ("64", 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+        assert WorkerPool("json:dumps").workers == own_cores() == workers
+    assert WorkerPool("json:dumps", workers=3).workers == 3

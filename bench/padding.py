@@ -1,0 +1,141 @@
+"""Cost of padding: CPU seconds per update of plain TRL and of Offleash, on rollouts of skewed lengths.
+
+    python bench/padding.py                 # three shapes of length, about 5 minutes of one core
+    python bench/padding.py --limit 512 --steps 2
+
+TRL pads every micro-batch to the longest rollout of the generation batch; Offleash cuts off columns that are padding in
+the whole micro-batch. Lengths are lognormal, cut at the limit, with the ratio of limit to mean and the micro-batch of
+three recipes. Both train the lab's model on the same rollouts, which cost nothing here, with a reference and two
+updates per rollout: old and reference log-probabilities are scored too. "loss" and "scored" are ratios of columns of
+completions alone; scoring takes rows of similar length together. "drawn" and "ordered" are those of the loss on 8 ranks
+with sharded weights, which wait for each other, without and with the widest micro-batches of a step first. "bound" is
+the ratio without any padding.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from transformers import PrinterCallback, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from offleash.eval.tasks import load_task
+from offleash.train.rewards import VerifierReward
+from offleash.train.trainer import ExploringTrainer
+
+SHAPES = {"prorl-1.5b": (1.55, 4), "dapo-7b": (2.65, 4), "qwen2.5-32b-dapo": (3.9, 1)}
+"""Limit over mean length, and sequences in a micro-batch, by recipe."""
+SIGMA, END, GROUP, ROWS, RANKS, WARM_UP = 0.8, 1, 8, 64, 8, 1
+
+
+def drawn_lengths(rng: np.random.Generator, rows: int, limit: int, ratio: float) -> np.ndarray:
+    """Lognormal lengths, cut at the limit, whose mean is limit / ratio."""
+    shape = np.exp(SIGMA * np.random.default_rng(0).standard_normal(100_000))
+    low, high = 1e-3, 10.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if np.minimum(middle * shape, 1).mean() > 1 / ratio else (middle, high)
+    lengths = limit * low * np.exp(SIGMA * rng.standard_normal(rows))
+    return np.clip(lengths, 2, limit).astype(int)
+
+
+def rollouts_of(limit: int, ratio: float) -> Callable[[list[str], Any], dict[str, Any]]:
+    rng = np.random.default_rng(7)
+
+    def roll_out(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        lengths = drawn_lengths(rng, len(prompts), limit, ratio)
+        completions = [[*rng.integers(3, 17, length - 1).tolist(), END] for length in lengths]
+        ids = trainer.processing_class(prompts)["input_ids"]
+        return {"prompt_ids": ids, "completion_ids": completions, "logprobs": None}
+
+    return roll_out
+
+
+class Clock(TrainerCallback):
+    """CPU seconds of each update."""
+
+    def __init__(self) -> None:
+        self.marks: list[float] = []
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.marks.append(time.process_time())
+
+
+def seconds_per_update(kind: type[GRPOTrainer], folder: str, limit: int, shape: tuple[float, int], steps: int) -> float:
+    ratio, micro = shape
+    task = load_task("countdown", split="train", n=64)
+    verifier, rng = VerifierReward(task, end_token_ids=[END]), np.random.default_rng(1)
+    chance = lambda completions, **columns: rng.random(len(completions)).tolist()  # noqa: E731
+    args = GRPOConfig(
+        output_dir=folder,
+        max_steps=2 * (steps + WARM_UP),
+        beta=0.01,
+        learning_rate=1e-6,
+        num_generations=GROUP,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=ROWS // micro // 2,
+        steps_per_generation=ROWS // micro,
+        max_completion_length=limit,
+        logging_steps=1000,
+        save_strategy="no",
+        report_to="none",
+        bf16=False,
+        gradient_checkpointing=False,
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    rewards = {"reward_funcs": chance} if kind is GRPOTrainer else {"reward": verifier, "rewards": [chance]}
+    trainer = kind(
+        model=str(files("offleash.recipes") / "lab" / "base"),
+        args=args,
+        train_dataset=Dataset.from_list([{"prompt": p.prompt, "problem_id": p.id} for p in task.problems]),
+        rollout_func=rollouts_of(limit, ratio),
+        **rewards,
+    )
+    clock = Clock()
+    trainer.add_callback(clock)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    rounds = clock.marks[1::2]  # a generation batch serves two updates
+    return float(min(np.diff(rounds))) / 2  # what else runs on the machine only adds
+
+
+def columns(limit: int, shape: tuple[float, int]) -> tuple[float, ...]:
+    """Columns of completions that TRL computes over those that are left: in the loss, in scoring, and in the loss of
+    ranks that wait for the widest micro-batch of all, in the order drawn and in ours."""
+    (ratio, micro), rng = shape, np.random.default_rng(3)
+    given, left = 0, np.zeros(4)
+    for _ in range(100):
+        lengths = drawn_lengths(rng, RANKS * ROWS, limit, ratio).reshape(RANKS, -1, micro)
+        widths, steps = lengths.max(2), lengths.max(2).reshape(RANKS, 2, -1)
+        scored = np.sort(lengths.reshape(RANKS, -1)).reshape(lengths.shape).max(2)
+        given += lengths.max() * widths.size
+        left += widths.sum(), scored.sum(), RANKS * widths.max(0).sum(), RANKS * np.sort(steps).max(0).sum()
+    return tuple(given / left)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--limit", type=int, default=256, help="longest completion")
+    parser.add_argument("--steps", type=int, default=2, help="generation batches to time, of two updates each")
+    options = parser.parse_args()
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    print(
+        f"{'':18}{'plain TRL':>10}{'ours':>8}{'ratio':>7}{'loss':>8}{'scored':>8}{'drawn':>8}{'ordered':>8}{'bound':>8}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name, shape in SHAPES.items():
+            given = folder, options.limit, shape, options.steps
+            plain, ours = (seconds_per_update(kind, *given) for kind in (GRPOTrainer, ExploringTrainer))
+            shares = "".join(f"{share:8.2f}" for share in (*columns(options.limit, shape), shape[0]))
+            print(f"{name:18}{plain:10.2f}{ours:8.2f}{plain / ours:7.2f}{shares}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
