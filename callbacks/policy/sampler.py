@@ -81,17 +81,21 @@ class Drawn(NamedTuple):
     written: list[int]
 
 
+def block_size(score_k: int, batch: int) -> int:
+    """Of the blocks that rounds are made of: as many draws as are scored, or `batch` if none is."""
+    return min(score_k or batch, batch)
+
+
 def plan_rounds(
-    problems: int, k: int, score_k: int, batch: int, missing: Sequence[np.ndarray] | None = None
+    problems: int, k: int, score_k: int, batch: int, missing: Sequence[np.ndarray] | None = None, stream: int = 1
 ) -> list[Round]:
     """Split what is missing of k draws of each problem (default: all) into rounds of at most `batch` sequences over all
-    ranks.
+    ranks, `stream` times as many where none is scored.
 
-    Blocks are of min(score_k, batch) draws (of `batch` if none is scored), whatever k is, and cut at multiples of that,
-    so that a pool which grows gets the blocks it would have had. Scored and unscored draws are in separate rounds, and
-    so are blocks of different sizes.
+    Blocks are of `block_size` draws, whatever k is, and cut at multiples of that, so that a pool which grows gets the
+    blocks it would have had. Scored and unscored draws are in separate rounds, and so are blocks of different sizes.
     """
-    size = min(score_k or batch, batch)
+    size = block_size(score_k, batch)
     lacking_pk = np.ones((problems, k), dtype=bool)
     if missing is not None:
         lacking_pk[:] = False
@@ -103,7 +107,7 @@ def plan_rounds(
         groups.setdefault((block.start < score_k, block.size), []).append(block)
     rounds: list[Round] = []
     for (scored, each), share in groups.items():
-        per_round = max(batch // each, 1)
+        per_round = max((batch if scored else batch * stream) // each, 1)
         rounds += [Round(tuple(share[i : i + per_round]), scored) for i in range(0, len(share), per_round)]
     return rounds
 

@@ -27,13 +27,17 @@ def is_server(trainer: PolicyTrainer) -> bool:
     return bool(vllm_of(trainer).mode == "server")
 
 
+def draws_in_process(trainer: PolicyTrainer) -> bool:
+    """Whether vLLM runs in the trainer's processes, with a queue of its own."""
+    return bool(trainer.use_vllm) and not is_server(trainer)
+
+
 def engine_processes(trainer: PolicyTrainer) -> int:
     """How many processes run one engine together: several with tensor parallelism in a colocated vLLM.
 
     Relies on `vllm_generation.tensor_parallel_size`, which a server ignores.
     """
-    is_colocated = trainer.use_vllm and not is_server(trainer)
-    return int(vllm_of(trainer).tensor_parallel_size) if is_colocated else 1
+    return int(vllm_of(trainer).tensor_parallel_size) if draws_in_process(trainer) else 1
 
 
 def before_generate(trainer: PolicyTrainer, check: Callable[[bool], None]) -> None:

@@ -8,6 +8,7 @@ functions are in the files `trl_*.py` beside this one. Private names of TRL appe
 from offleash.callbacks.policy.trl_engine import (
     add_request_options,
     before_generate,
+    draws_in_process,
     engine_dtype,
     engine_logps,
     engine_processes,
@@ -76,6 +77,7 @@ __all__ = [
     "alert_by_trackio",
     "before_generate",
     "checkpoint_folder",
+    "draws_in_process",
     "engine_dtype",
     "engine_logps",
     "engine_processes",

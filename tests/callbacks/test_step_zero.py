@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from offleash.callbacks.counted import Counted
 from offleash.callbacks.metrics import support_metrics
 from offleash.callbacks.step_zero import check_step_0
 from offleash.eval.errors import MonitorError
@@ -15,7 +16,8 @@ def hits_of(correct_p, n=64):
 
 
 def check(base, policy):
-    check_step_0(support_metrics(base, policy), base, policy, "BASE", "STEP")
+    one, other = (Counted(None, hits, None, 64, None) for hits in (base, policy))
+    check_step_0(support_metrics(base, policy), one, other, "BASE", "STEP")
 
 
 def test_two_samples_of_one_model_agree():

@@ -1,0 +1,74 @@
+"""A plan that stops early, however its samples are drawn, ends where `eval.stats.stopping` says it does."""
+
+import numpy as np
+import pytest
+
+from offleash.callbacks.policy.early_stop import EarlyStop, next_ends
+from offleash.eval.pool.ledger import Ledger
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.rows import Sample
+from offleash.eval.pool.testing import make_problems, make_spec
+from offleash.eval.sampling import Plan
+
+RATES = (0.95, 0.5, 0.2, 0.05, 0.01, 0.0)
+CAP, BLOCK = 128, 8
+
+
+def empty_pool(path, successes, rates=RATES):
+    problems = make_problems(len(rates))
+    return Pool.create(path, make_spec(problems, CAP, plan=Plan(successes=successes)), problems)
+
+
+def sample(pool, problem, index, correct):
+    return Sample(pool.problem_ids[problem], int(index), "x", bool(correct), "ok")
+
+
+def filled(pool, correct_pk, rng, part=24):
+    """Drawn as the monitor does, the samples of a round arriving in any order and in parts; how many were drawn."""
+    drawn = rounds = 0
+    while True:
+        early = EarlyStop(Ledger(pool), pool.problem_ids)
+        wanted = [(p, i) for p, indices in enumerate(early.missing(BLOCK)) for i in indices.tolist()]
+        if not wanted:
+            return drawn, rounds
+        rng.shuffle(wanted)
+        drawn, rounds = drawn + len(wanted), rounds + 1
+        for start in range(0, len(wanted), part):
+            pool.append(early.keep(sample(pool, p, i, correct_pk[p, i]) for p, i in wanted[start : start + part]))
+
+
+@pytest.mark.parametrize("successes", [1, 5, 16])
+def test_a_pool_holds_each_problem_up_to_its_last_success_whatever_the_order_of_arrival(tmp_path, successes):
+    rng = np.random.default_rng(successes)
+    for trial in range(5):
+        correct_pk = rng.random((len(RATES), CAP)) < np.array(RATES)[:, None]
+        pool = empty_pool(tmp_path / f"{trial}", successes)
+        drawn, rounds = filled(pool, correct_pk, rng)
+        wins_pk = np.cumsum(correct_pk, axis=1)
+        stop_p = np.where(wins_pk[:, -1] >= successes, (wins_pk >= successes).argmax(axis=1) + 1, CAP)
+        hits = pool.hits()
+        np.testing.assert_array_equal(hits.n_p, stop_p)
+        np.testing.assert_array_equal(hits.correct_p, np.minimum(wins_pk[:, -1], successes))
+        assert Ledger(pool).is_complete
+        assert stop_p.sum() <= drawn < len(RATES) * CAP
+        assert rounds <= 6  # of up to 128 samples
+
+
+def test_what_a_kill_left_is_completed_and_samples_behind_a_gap_are_not_taken_for_the_end(tmp_path):
+    pool = empty_pool(tmp_path / "pool", 2, rates=(0.5,))
+    early = EarlyStop(Ledger(pool), pool.problem_ids)
+    assert early.keep([sample(pool, 0, i, True) for i in (1, 2, 3)]) == []  # sample 0 may be a success, too
+    kept = early.keep([sample(pool, 0, 0, False)])
+    assert [one.index for one in kept] == [0, 1, 2]
+    assert early.keep([sample(pool, 0, 4, True)]) == []
+    pool.append(kept[:2])  # and killed
+    again = EarlyStop(Ledger(pool), pool.problem_ids)
+    assert again.missing(BLOCK)[0][0] == 2
+    assert [one.index for one in again.keep([sample(pool, 0, i, True) for i in (2, 3)])] == [2]
+
+
+def test_a_problem_is_drawn_as_far_as_its_rate_asks_for():
+    draws, wins = np.array([0, 16, 16, 16, 64, 120]), np.array([0, 4, 1, 0, 0, 4])
+    ends = next_ends(draws, wins, 5, CAP, BLOCK)
+    assert ends.tolist() == [8, 24, 88, 128, 128, 128]
+    assert next_ends(np.array([0]), np.array([0]), 20, 16, 8).tolist() == [16]
