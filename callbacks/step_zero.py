@@ -19,9 +19,7 @@ LEVEL = 1e-6
 are far below it on a few dozen problems. (A p-value of strength cannot be that small: it comes from 1,999 deals.)"""
 
 
-def check_step_0(
-    metrics: Mapping[str, float], base: Counted, policy: Counted, base_pool: str, step_pool: str
-) -> None:
+def check_step_0(metrics: Mapping[str, float], base: Counted, policy: Counted, base_pool: str, step_pool: str) -> None:
     """Raise MonitorError if the policy at step 0 does not solve what the base solves; `metrics` are those of step 0."""
     unit = tags.UNIT
     before_p, now_p = _pass_at_1(base), _pass_at_1(policy)

@@ -14,7 +14,7 @@ import numpy as np
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.rows import Sample
 
-SPARE = 1.5
+SPARE = 2.5
 """Times as many draws as a problem is expected to need: an idle engine costs more than a few draws too many."""
 
 

@@ -63,9 +63,9 @@ def test_a_run_is_measured_by_the_stopped_experiment_and_is_not_changed_by_it(
     monitor_of(again, probe, every=1)
     again.train()
     assert len(list((tmp_path / "base-pools").iterdir())) == 1  # found again
+    resumed = make_trainer("run", max_steps=4)
+    monitor_of(resumed, probe, successes=2)
     with pytest.raises(ConfigError, match="successes"):
-        resumed = make_trainer("run", max_steps=4)
-        monitor_of(resumed, probe, successes=2)
         resumed.train(resume_from_checkpoint=True)
 
 

@@ -70,5 +70,5 @@ def test_what_a_kill_left_is_completed_and_samples_behind_a_gap_are_not_taken_fo
 def test_a_problem_is_drawn_as_far_as_its_rate_asks_for():
     draws, wins = np.array([0, 16, 16, 16, 64, 120]), np.array([0, 4, 1, 0, 0, 4])
     ends = next_ends(draws, wins, 5, CAP, BLOCK)
-    assert ends.tolist() == [8, 24, 88, 128, 128, 128]
+    assert ends.tolist() == [8, 32, 128, 128, 128, 128]
     assert next_ends(np.array([0]), np.array([0]), 20, 16, 8).tolist() == [16]
