@@ -14,13 +14,17 @@ steps between two measurements, as `check` estimates them. Assumed:
 - an engine holds as many sequences as `check` says, takes the next one when one ends, and a decoding step takes what
   `check` says for as many as are running. A round ends when the last engine has nothing left.
 
-"before": rounds of `monitor_batch_size` per GPU, all k samples. "stream": the same samples in longer rounds. "stop":
-until r successes. "ideal" has the samples of "stop" in one round, with no draw too many.
+"before": rounds of `monitor_batch_size` per GPU, all k samples. "longer": the same samples in longer rounds, as a
+colocated vLLM draws a fixed k now. "stop": until r successes, in rounds, as any engine can. "stream": until r
+successes, a first round and then one stream, from which draws are taken back, as a colocated vLLM draws them. "samples"
+and "fewer" are of the stream, draws too many included.
 """
 
 import argparse
 import heapq
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +32,10 @@ from scipy.optimize import brentq
 from scipy.special import betaln
 from transformers import AutoConfig
 
-from offleash.callbacks.policy.early_stop import next_ends
+from offleash.callbacks.policy.early_stop import EarlyStop, next_ends
 from offleash.callbacks.policy.pool import STREAM
-from offleash.callbacks.policy.sampler import Round, plan_rounds
+from offleash.callbacks.policy.sampler import Round, Wanted, plan_rounds
+from offleash.eval.pool.ledger import Block
 from offleash.train.forecast.cost import forward_seconds
 from offleash.train.forecast.forecast import forecast
 from offleash.train.forecast.hardware import FAST, GPUS, SLOW, USUAL, Machines, Pace
@@ -41,6 +46,7 @@ from offleash.train.recipe.config import Recipe, parse_recipe
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 PROBLEMS, PROMPT, MEAN = 64, 256, 5000
 MIXES = {"MATH-500": (0.850, 0.008), "Olympiad": (0.516, 0.120), "AIME": (0.312, 0.200)}
@@ -142,10 +148,57 @@ def stopped_plan(
         drawn_p = end_p
 
 
-def kept_samples(samples: Samples, k: int, successes: int) -> int:
-    """What the stopped experiment is made of."""
-    wins_pk = np.cumsum(samples.correct_pk, axis=1)
-    return int(np.where(wins_pk[:, -1] >= successes, (wins_pk >= successes).argmax(axis=1) + 1, k).sum())
+class Drawn:
+    """What `EarlyStop` needs of a ledger: each problem's first samples."""
+
+    def __init__(self, samples: Samples, drawn_p: Ints, k: int, successes: int) -> None:
+        self.k, self.successes, self.draws_p, self.budget_p = k, successes, drawn_p, np.full(PROBLEMS, k)
+        self.sampled_pk = np.arange(k) < drawn_p[:, None]
+        self.correct_p = np.count_nonzero(samples.correct_pk & self.sampled_pk, axis=1)
+
+    def prefix(self, problem: int) -> int:
+        return int(self.draws_p[problem])
+
+    def is_done(self, problem: int) -> bool:
+        return bool(self.correct_p[problem] >= self.successes or self.draws_p[problem] >= self.k)
+
+
+def streamed_plan(
+    samples: Samples, k: int, successes: int, batch: int, score_k: int, engines: Engines
+) -> tuple[float, int]:
+    """Seconds and samples drawn: a first round, then a stream on each GPU."""
+    first = int(next_ends(np.zeros(1), np.zeros(1), successes, k, score_k)[0])
+    rounds = plan_rounds(PROBLEMS, first, score_k, batch, stream=STREAM)
+    seconds = sum(round_seconds(round_, samples.tokens_pk, engines) for round_ in rounds)
+    ledger: Any = Drawn(samples, np.full(PROBLEMS, first), k, successes)
+    round_ = EarlyStop(ledger, map(str, range(PROBLEMS))).stream(engines.machines.gpus, score_k)
+    if round_ is None or round_.stream is None:
+        return stopped_plan(samples, k, successes, batch, score_k, engines)[:2]
+    found = [_stream(share, round_.stream.needed, samples, engines) for share in round_.stream.shares]
+    return seconds + max(time for time, _ in found), PROBLEMS * first + sum(drawn for _, drawn in found)
+
+
+def _stream(
+    blocks: Sequence[Block], needed: Mapping[int, int], samples: Samples, engines: Engines
+) -> tuple[float, float]:
+    """Seconds of one engine, and its draws, those that were taken back counted by what they had written."""
+    slots = [(block.problem, block.start + i) for block in blocks for i in range(block.size)]
+    wanted, running, waiting = Wanted(slots, needed), list[tuple[float, int]](), deque(range(len(slots)))
+    now = seconds = tokens = 0.0
+    while True:
+        while waiting and len(running) < engines.at_once:
+            place = waiting.popleft()
+            heapq.heappush(running, (now + samples.tokens_pk[slots[place]], place))
+        if not running:
+            return seconds, tokens / MEAN
+        busy, (end, place) = len(running), heapq.heappop(running)
+        seconds += (end - now) * (engines.seconds + busy * engines.per_sequence)
+        tokens, now = tokens + (end - now) * busy, end
+        wanted.end([place])
+        if samples.correct_pk[slots[place]] and (gone := wanted.take_back([place])):
+            running = [one for one in running if one[1] not in gone]
+            heapq.heapify(running)
+            waiting = deque(one for one in waiting if one not in gone)
 
 
 def engines_of(model: ModelSize, machines: Machines, at_once: float) -> Engines:
@@ -155,9 +208,11 @@ def engines_of(model: ModelSize, machines: Machines, at_once: float) -> Engines:
     return Engines(machines, int(at_once), seconds, context * cache_bytes(model, HALF) / bandwidth)
 
 
-def table(name: str, model: ModelSize, pace: Pace, every: int, successes: int, trials: int) -> None:
-    recipe = parse_recipe(["--config", f"models/{name}", "--use_cpu", "true"], 8)
-    machines, limit = Machines(GPUS["H100"], 8, "zero2", pace), recipe.training.max_completion_length
+def table(name: str, model: ModelSize, pace: Pace, every: int, successes: int, trials: int, limit: int | None) -> None:
+    longest = ["--max_completion_length", str(limit)] if limit else []
+    recipe = parse_recipe(["--config", f"models/{name}", "--use_cpu", "true", *longest], 8)
+    machines = Machines(GPUS["H100"], 8, "zero2", pace)
+    limit = recipe.training.max_completion_length
     lengths = Lengths(PROMPT, MEAN, limit)
     made = forecast(recipe, model, machines, lengths, 1024, None, PROBLEMS)
     assert made.vllm_sequences is not None
@@ -165,19 +220,19 @@ def table(name: str, model: ModelSize, pace: Pace, every: int, successes: int, t
     between = every * made.step_seconds
     print(f"\n{name}: a step {made.step_seconds:.0f} s ({made.rollout_seconds:.0f} generating), "
           f"{engines.at_once} sequences at once on each GPU")  # fmt: skip
-    print(f"{'rates':10}{'k':>6}{'before':>9}{'stream':>9}{'stop':>9}{'ideal':>9}{'rounds':>8}{'samples':>9}{'fewer':>7}")
+    print(f"{'rates':10}{'k':>6}{'before':>9}{'longer':>9}{'stop':>9}{'stream':>9}{'samples':>9}{'fewer':>7}")
     for mix, (mean, unsolved) in MIXES.items():
         for k in (64, 256, 1024):
             row = [measure(recipe, model, engines, (mean, unsolved), k, successes, seed) for seed in range(trials)]
-            before, stream, stop, ideal, rounds, drawn = np.mean(row, axis=0)
-            shares = "".join(f"{100 * seconds / between:>8.1f}%" for seconds in (before, stream, stop, ideal))
-            print(f"{mix:10}{k:>6}{shares}{rounds:>8.1f}{drawn:>9.0f}{PROBLEMS * k / drawn:>6.1f}x")
+            *seconds, drawn = np.mean(row, axis=0)
+            shares = "".join(f"{100 * each / between:>8.1f}%" for each in seconds)
+            print(f"{mix:10}{k:>6}{shares}{drawn:>9.0f}{PROBLEMS * k / drawn:>6.1f}x")
 
 
 def measure(
     recipe: Recipe, model: ModelSize, engines: Engines, mix: tuple[float, float], k: int, successes: int, seed: int
 ) -> tuple[float, ...]:
-    """Seconds before, in a stream, with a stop and ideally, each with its scoring; rounds and samples with a stop."""
+    """Seconds in the four ways, each with its scoring, and the samples that a stream draws."""
     rng = np.random.default_rng(seed)
     run, limit = recipe.run, recipe.training.max_completion_length
     samples = draw(beta_rates(*mix, rng), k, limit, rng)
@@ -185,26 +240,26 @@ def measure(
     scored = PROBLEMS * score_k
     padded = Lengths(PROMPT, MEAN, limit).padded(scored / engines.machines.gpus)
     scoring = 2 * forward_seconds(model, engines.machines, scored, padded)
-    before, stream = (fixed_plan(samples, k, batch, score_k, times, engines) for times in (1, STREAM))
-    stop, drawn, rounds = stopped_plan(samples, k, successes, batch, score_k, engines)
-    part = kept_samples(samples, k, successes) / (PROBLEMS * k)
-    ideal = max(_generate(tokens, engines) for tokens in np.array_split(
-        rng.permutation(samples.tokens_pk.ravel())[: int(part * PROBLEMS * k)], engines.machines.gpus))  # fmt: skip
-    return (*(seconds + scoring for seconds in (before, stream, stop, ideal)), rounds, drawn)
+    before, longer = (fixed_plan(samples, k, batch, score_k, times, engines) for times in (1, STREAM))
+    stop = stopped_plan(samples, k, successes, batch, score_k, engines)[0]
+    stream, drawn = streamed_plan(samples, k, successes, batch, score_k, engines)
+    return (*(seconds + scoring for seconds in (before, longer, stop, stream)), drawn)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--every", type=int, default=50, help="steps between measurements")
     parser.add_argument("--successes", type=int, default=5, help="successes at which a problem is done")
+    parser.add_argument("--limit", type=int, help="longest completion (default: the recipe's)")
     parser.add_argument("--trials", type=int, default=3)
     paces = {"fast": FAST, "usual": USUAL, "slow": SLOW}
     parser.add_argument("--pace", choices=paces, default="usual", help="how well the hardware is used")
     options = parser.parse_args()
     model = measure_model(AutoConfig.for_model("qwen2", **CONFIG))
-    print(f"share of monitoring in the time of training, every {options.every} steps, until {options.successes} successes")
+    plan = f"until {options.successes} successes"
+    print(f"share of monitoring in the time of training, every {options.every} steps, {plan}")
     for name in RECIPES:
-        table(name, model, paces[options.pace], options.every, options.successes, options.trials)
+        table(name, model, paces[options.pace], options.every, options.successes, options.trials, options.limit)
 
 
 if __name__ == "__main__":

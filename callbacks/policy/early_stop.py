@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from offleash.eval.pool.ledger import Ledger
+from offleash.callbacks.policy.sampler import Round, Stream
+from offleash.eval.pool.ledger import Block, Ledger, runs
 from offleash.eval.pool.rows import Sample
 
 SPARE = 2.5
@@ -46,6 +47,35 @@ class EarlyStop:
             np.flatnonzero(~sampled_k[:end]) if not ledger.is_done(p) else np.zeros(0, dtype=np.int64)
             for p, (sampled_k, end) in enumerate(zip(ledger.sampled_pk, end_p, strict=True))
         ]
+
+    def stream(self, processes: int, block: int) -> Round | None:
+        """All that open problems may still need, as one stream on each process; None if there are fewer of them, or if
+        one has no samples yet or a gap between them.
+
+        Problems are dealt out by what they are expected to need, the largest first, to whoever has least. One that
+        needs more than a process's share is drawn by all of them: each takes back what its own successes make needless.
+        """
+        ledger = self.ledger
+        drawn_p, correct_p = ledger.draws_p, ledger.correct_p
+        still_open = [p for p in range(len(drawn_p)) if not ledger.is_done(p)]
+        if len(still_open) < processes or not all(0 < drawn_p[p] == ledger.prefix(p) for p in still_open):
+            return None
+        need_p = next_ends(drawn_p, correct_p, self.successes, ledger.k, 1) - drawn_p
+        share = need_p[still_open].sum() / processes
+        shares: list[list[Block]] = [[] for _ in range(processes)]
+        load = np.zeros(processes)
+        for p in sorted(still_open, key=lambda p: (-need_p[p], p)):
+            blocks = runs(p, ~ledger.sampled_pk[p, : ledger.budget_p[p]], block)
+            by_all = need_p[p] > share
+            least = int(load.argmin())
+            for i, one in enumerate(blocks):
+                shares[(least + i) % processes if by_all else least].append(one)
+            load[slice(None) if by_all else least] += need_p[p] / (processes if by_all else 1)
+        if not all(shares):
+            return None
+        ordered = tuple(tuple(sorted(own, key=lambda one: (one.start, one.problem))) for own in shares)
+        needed = {p: self.successes - int(correct_p[p]) for p in still_open}
+        return Round(tuple(one for own in ordered for one in own), False, Stream(ordered, needed))
 
     def keep(self, samples: Iterable[Sample]) -> list[Sample]:
         """Those that belong to the pool by now. A sample after a gap waits: whether it does is not known yet."""

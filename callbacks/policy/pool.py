@@ -22,7 +22,7 @@ from offleash.callbacks.policy.multi_turn import MultiTurn, check_multi_turn
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler, block_size, plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_seam import draws_in_process, model_id, rollout_features
+from offleash.callbacks.policy.trl_seam import draws_in_process, engine_processes, model_id, rollout_features
 from offleash.eval.console import say, visible
 from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import commit_hash
@@ -95,8 +95,10 @@ class PolicyPool:
             turns = MultiTurn(trainer, dataset_rows(task), reward_of(task))
         self.sampler = TrainerSampler(trainer, task.problems, sampling, kl_to_base, turns)
         # Pixels and environments of a whole stream may not fit.
-        in_stream = draws_in_process(trainer) and turns is None and not self.sampler.with_images
-        self.stream = STREAM if in_stream else 1
+        in_process = draws_in_process(trainer) and turns is None and not self.sampler.with_images
+        self.stream = STREAM if in_process else 1
+        self.takes_back = in_process and engine_processes(trainer) == 1
+        """Whether each process can stop a draw by itself: those that run one engine together would have to agree."""
         self.ranks = Ranks(trainer.accelerator)
         self.failures = Failures()
 
@@ -214,8 +216,11 @@ class PolicyPool:
         if self.plan.successes is None:
             missing = pool.missing(self.k)
         else:
-            self._early = EarlyStop(Ledger(pool), pool.problem_ids)
-            missing = self._early.missing(block_size(self.score_k, self.batch))
+            self._early, size = EarlyStop(Ledger(pool), pool.problem_ids), block_size(self.score_k, self.batch)
+            stream = self._early.stream(self.trainer.accelerator.num_processes, size) if self.takes_back else None
+            if stream is not None:
+                return [stream]
+            missing = self._early.missing(size)
         return plan_rounds(len(pool.problem_ids), self.k, self.score_k, self.batch, missing, self.stream)
 
     def _draw_missing(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
@@ -225,10 +230,15 @@ class PolicyPool:
             rounds = [] if self.plan.successes is None else self._missing(pool)
 
     def _draw(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
-        drawn = self.sampler.draw(rounds, seed, from_base=from_base)
+        drawn = self.sampler.draw(rounds, seed, from_base=from_base, judge=self._are_correct)
         show = pool is not None and bool(rounds) and not self.trainer.args.disable_tqdm
         for draws in tqdm(drawn, visible(f"sampling {name}"), len(rounds), leave=False, disable=not show):
             self.ranks.on_main(partial(self._append, pool, draws))
+
+    def _are_correct(self, problems: Sequence[int], texts: Sequence[str], cut: Sequence[bool]) -> list[bool]:
+        """For a stream, on the process that draws it. The verdicts of a pool are those of the main process."""
+        verdicts = verdicts_of(self.task.verify, [self.task.problems[p] for p in problems], texts, cut)
+        return [verdict.correct for verdict in verdicts]
 
     def _append(self, pool: Pool | None, draws: Sequence[Draw]) -> None:
         assert pool is not None

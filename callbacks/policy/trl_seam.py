@@ -15,6 +15,7 @@ from offleash.callbacks.policy.trl_engine import (
     is_server,
     set_engine_options,
     shut_down_engine,
+    taking_back,
     wrap_requests,
 )
 from offleash.callbacks.policy.trl_generation import (
@@ -106,6 +107,7 @@ __all__ = [
     "shut_down_engine",
     "take_over_sync",
     "takes_images",
+    "taking_back",
     "text_tokenizer",
     "to_device",
     "token_logits",
