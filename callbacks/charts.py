@@ -106,13 +106,24 @@ def charts(temperature: float, k: int, exact: bool) -> dict[str, list[Chart]]:
     return found
 
 
-def custom_layout(temperature: float, k: int, exact: bool = False, known: Collection[str] | None = None) -> Summary:
-    """The layout as an event's summary; `known`: the tags that were logged, if not all are."""
+def custom_layout(
+    temperature: float,
+    k: int,
+    exact: bool = False,
+    unknown: Collection[str] = (),
+    known: Collection[str] | None = None,
+) -> Summary:
+    """The layout as an event's summary; `known`: the tags that were logged, if not all are; `unknown`: those that will
+    not be."""
     categories = [
         layout_pb2.Category(
             title=title,
             # TensorBoard shows the last one first.
-            chart=[_margin_chart(chart) for chart in reversed(found) if known is None or chart.tags <= set(known)],
+            chart=[
+                _margin_chart(chart)
+                for chart in reversed(found)
+                if (known is None or chart.tags <= set(known)) and chart.tags.isdisjoint(unknown)
+            ],
         )
         for title, found in charts(temperature, k, exact).items()
     ]

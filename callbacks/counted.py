@@ -2,7 +2,8 @@
 
 The callback that samples through the trainer and the watcher that samples checkpoints both end here. Under a plan that
 stops early (`eval.stats.stopping`) the numbers are those of the stopped experiment: pass@k by its unbiased estimator,
-support of problems, everything else of the samples that every problem has. What such a plan cannot tell is NaN.
+support of problems, everything else of the first `successes` samples of each problem, which every problem has whatever
+its verdicts. What such a plan cannot tell (`metrics.withheld`) is NaN.
 """
 
 import math
@@ -19,6 +20,7 @@ from offleash.callbacks.metrics import (
     sample_metrics,
     spelling_metrics,
     support_metrics,
+    withheld,
 )
 from offleash.eval.comparison.align import as_one_unit
 from offleash.eval.console import say
@@ -30,14 +32,14 @@ from offleash.eval.pool.spellings import Spelled
 from offleash.eval.stats.passk import powers_of_two
 from offleash.eval.stats.posterior import expected_metrics
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
-from offleash.eval.stats.support import EPS, METRICS, STABLE_HITS, detection_limit
+from offleash.eval.stats.support import EPS, detection_limit
 
 
 class Counted(NamedTuple):
     """What a pool's numbers are made of: nothing done to the pool later changes one."""
 
     tally: Tally
-    """Of the samples that every problem has: all, unless the plan stops early."""
+    """Of all samples; of the first `successes` of each problem if the plan stops early."""
     hits: Hits
     """Of all samples. Under a plan that stops early a problem is one unit."""
     spelled: Spelled | None
@@ -56,11 +58,13 @@ def count_pool(pool: Pool) -> Counted:
     if successes is None:
         tally = count_whole(pool)
         return Counted(tally, tally.hits, pool.spelled(), k, None)
-    if not Ledger(pool).is_complete:
+    ledger = Ledger(pool)
+    if not ledger.is_complete:
         raise PoolError(f"{pool.path} is incomplete: its plan is not done. Was a part removed? Restore it")
-    hits = as_one_unit(pool.hits())  # the plan does not look for a problem's other answers
-    # Samples that end at a success are biased towards it: only those that every problem has are comparable.
-    same_p = np.full(len(hits.n_p), int(hits.n_p.min()))
+    # The plan does not look for a problem's other answers. Where a part was lost and drawn again, it may stop earlier.
+    hits = as_one_unit(pool.tally(ledger.stop_p(successes, k)).hits)
+    # Samples that end at a success are biased towards it, except for those that are drawn whatever comes.
+    same_p = np.full(len(hits.n_p), min(successes, k))
     return Counted(pool.tally(same_p), hits, None, k, successes)
 
 
@@ -83,20 +87,21 @@ def pool_metrics(counted: Counted, temperature: float) -> dict[str, float]:
     ks, hits = powers_of_two(counted.k), counted.hits
     pass_pk = stopped_pass_at_k(hits.n_p, hits.correct_p, ks, successes=counted.successes, cap=counted.k)
     curve = {tags.pass_at(k).tag: float(value) for k, value in zip(ks, pass_pk.mean(axis=0), strict=True)}
-    return {**found, **curve, tags.DISTINCT_CORRECT.tag: math.nan, tags.UNSEEN_CORRECT.tag: math.nan}
+    return found | curve | {tag: math.nan for tag in withheld(counted.k, counted.successes) if tag in found}
 
 
 def step_metrics(base: Counted, policy: Counted, temperature: float) -> dict[str, float]:
     """Every number of a step but those about the measurement itself."""
     if (base.successes, base.k) != (policy.successes, policy.k):
         raise PoolError("base and policy were sampled under different plans: their support cannot be compared")
-    fixed = policy.successes is None
-    return {
+    found = {
         **pool_metrics(policy, temperature),
-        **(_fixed_support(base, policy) if fixed else _stopped_support(base, policy)),
+        **(_fixed_support(base, policy) if policy.successes is None else _stopped_support(base, policy)),
         **spelling_metrics(base.spelled, policy.spelled),
         tags.SAMPLES.tag: float(policy.samples),
     }
+    unknown = set() if policy.successes is None else withheld(policy.k, policy.successes)
+    return found | dict.fromkeys(unknown, math.nan)
 
 
 def _fixed_support(base: Counted, policy: Counted) -> dict[str, float]:
@@ -115,13 +120,8 @@ def _stopped_support(base: Counted, policy: Counted) -> dict[str, float]:
     found = {
         **{getattr(tags.BAYES, name).tag: bayes[name] for name in tags.BAYES._fields},
         tags.DETECTION_LIMIT.tag: detection_limit(policy.k),
-        # These bounds are of a fixed number of samples.
-        **{metric.tag: math.nan for metric in (*tags.LEASH, *map(tags.leash_pass_at, powers_of_two(policy.k)))},
         **noise_metrics(one, policy.k, successes),
-        **{metric.tag: math.nan for metric in tags.INTERVALS},
     }
     for level in (tags.UNIT, tags.PROBLEM):
         found |= level_metrics(level, one.correct_p, other.correct_p, noise)
-        if successes < STABLE_HITS:
-            found |= {getattr(level, f"{name}_hits{STABLE_HITS}").tag: math.nan for name in METRICS}
     return found

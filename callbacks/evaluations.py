@@ -27,11 +27,11 @@ from offleash.eval.stats.exact_support import EPSILONS
 PREFIX = "eval_"
 
 
-def measured_tags(k: int, temperature: float, exact: bool) -> set[str]:
+def measured_tags(k: int, temperature: float, exact: bool, successes: int | None = None) -> set[str]:
     """What `metric_for_best_model` may name."""
     floors = {tags.at_floor(tags.EXACT_NSCR, eps).tag for eps in EPSILONS}
     by_enumeration = {tags.EXACT_PASS_AT_1.tag, tags.EXACT_ENTROPY.tag, *floors}
-    return {metric.tag for metric in measured(k, temperature)} | (by_enumeration if exact else set())
+    return {metric.tag for metric in measured(k, temperature, successes)} | (by_enumeration if exact else set())
 
 
 def chosen_metric(args: TrainingArguments, known: Collection[str]) -> str | None:

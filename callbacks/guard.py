@@ -119,7 +119,8 @@ class SupportGuard(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        known = {metric.tag for metric in measured(self.monitor.k, self.monitor.trainer.temperature)}
+        watched = self.monitor
+        known = {metric.tag for metric in measured(watched.k, watched.trainer.temperature, watched.successes)}
         for rule in self.rules:
             if rule.tag not in known:
                 raise ConfigError(

@@ -48,12 +48,34 @@ def sampled(k: int, temperature: float) -> tuple[Metric, ...]:
     return (*passes, *covers, tags.token_entropy(temperature), *tags.SAMPLED)
 
 
-def measured(k: int, temperature: float) -> tuple[Metric, ...]:
-    """What SupportCallback measures at a step; base and policy have the same budget k there."""
+def measured(k: int, temperature: float, successes: int | None = None) -> tuple[Metric, ...]:
+    """What SupportCallback measures at a step; base and policy have the same budget k there.
+
+    `successes`: where the plan stops a problem; None for a fixed one.
+    """
     levels = (*tags.UNIT, *tags.PROBLEM)
     line = (*tags.LEASH, *map(tags.leash_pass_at, powers_of_two(k)))
     bands = (*tags.NOISE, *tags.INTERVALS)
-    return (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *line, *bands, *tags.MONITOR)
+    every = (*sampled(k, temperature), *levels, tags.DETECTION_LIMIT, *tags.BAYES, *line, *bands, *tags.MONITOR)
+    unknown = set() if successes is None else withheld(k, successes)
+    return tuple(metric for metric in every if metric.tag not in unknown)
+
+
+def withheld(k: int, successes: int) -> set[str]:
+    """The tags of what a plan that stops at `successes` cannot tell, or would tell of too few samples to be compared.
+
+    The KL-optimal line, the intervals and the band of pass@1 are of a fixed number of samples. Problems are not drawn
+    until their other answers are found. Plug-in numbers depend on how many samples they are made of.
+    """
+    of_answers = (tags.DISTINCT_CORRECT, tags.UNSEEN_CORRECT, tags.ANSWER_ENTROPY, *map(tags.cover_at, TAUS))
+    line = (*tags.LEASH, *map(tags.leash_pass_at, powers_of_two(k)))
+    unknown = {metric.tag for metric in (*of_answers, *line, *tags.INTERVALS, *tags.PASS_AT_1_NOISE)}
+    if successes < STABLE_HITS:
+        names = [f"{name}_hits{STABLE_HITS}" for name in METRICS]
+        unknown |= {getattr(level, name).tag for level in (tags.UNIT, tags.PROBLEM) for name in names}
+        bands = [getattr(level, name) for level in (tags.UNIT_NOISE, tags.PROBLEM_NOISE) for name in names]
+        unknown |= {metric.tag for band in bands for metric in band}
+    return unknown
 
 
 def pass_curve(metrics: Mapping[str, float], k: int) -> dict[int, float]:

@@ -92,7 +92,8 @@ def check_same_base(record: Mapping[str, Any], folder: Path, name: str, spec: Po
         first, now = (f"{pool} (k = {k}, problems {probe[:8]})" for pool, k, probe in (before, wanted))
         raise ConfigError(
             f"{folder} was measured against the base pool {first}, and this asks for {now}: keep the model, the probe "
-            "problems and their verifier, k, seed and sampling settings of the monitor unchanged, or start another run"
+            "problems and their verifier, k, successes, seed and sampling settings of the monitor unchanged, or start "
+            "another run"
         )
 
 

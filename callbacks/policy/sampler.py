@@ -11,7 +11,9 @@ rounds are the same, as when k was a multiple of the block size and the last rou
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +34,7 @@ from offleash.callbacks.policy.trl_seam import (
     sampling_as,
     sampling_group,
     scoring,
+    taking_back,
     text_tokenizer,
     to_device,
     token_logps,
@@ -42,8 +45,18 @@ from offleash.eval.pool.ledger import Block, runs
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Sampling, round_seed
 
+JUDGED_OF = 64
+"""Completions of a stream are judged once they are one in so many of those that run: one by one at its end."""
 PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
 """Fields of a processor's output that have one value per token."""
+
+
+class Stream(NamedTuple):
+    """How a round is drawn in one stream by each process for itself: its blocks, those of its own problems, and how
+    many more successes each problem needs. Draws behind the last one needed are taken back."""
+
+    shares: tuple[tuple[Block, ...], ...]
+    needed: Mapping[int, int]
 
 
 class Round(NamedTuple):
@@ -51,6 +64,11 @@ class Round(NamedTuple):
 
     blocks: tuple[Block, ...]
     scored: bool
+    stream: Stream | None = None
+
+
+Judge = Callable[[Sequence[int], Sequence[str], Sequence[bool]], Sequence[bool]]
+"""From problems, completions and whether each was truncated to whether each is correct."""
 
 
 @dataclass(slots=True)
@@ -81,17 +99,21 @@ class Drawn(NamedTuple):
     written: list[int]
 
 
+def block_size(score_k: int, batch: int) -> int:
+    """Of the blocks that rounds are made of: as many draws as are scored, or `batch` if none is."""
+    return min(score_k or batch, batch)
+
+
 def plan_rounds(
-    problems: int, k: int, score_k: int, batch: int, missing: Sequence[np.ndarray] | None = None
+    problems: int, k: int, score_k: int, batch: int, missing: Sequence[np.ndarray] | None = None, stream: int = 1
 ) -> list[Round]:
     """Split what is missing of k draws of each problem (default: all) into rounds of at most `batch` sequences over all
-    ranks.
+    ranks, `stream` times as many where none is scored.
 
-    Blocks are of min(score_k, batch) draws (of `batch` if none is scored), whatever k is, and cut at multiples of that,
-    so that a pool which grows gets the blocks it would have had. Scored and unscored draws are in separate rounds, and
-    so are blocks of different sizes.
+    Blocks are of `block_size` draws, whatever k is, and cut at multiples of that, so that a pool which grows gets the
+    blocks it would have had. Scored and unscored draws are in separate rounds, and so are blocks of different sizes.
     """
-    size = min(score_k or batch, batch)
+    size = block_size(score_k, batch)
     lacking_pk = np.ones((problems, k), dtype=bool)
     if missing is not None:
         lacking_pk[:] = False
@@ -103,9 +125,48 @@ def plan_rounds(
         groups.setdefault((block.start < score_k, block.size), []).append(block)
     rounds: list[Round] = []
     for (scored, each), share in groups.items():
-        per_round = max(batch // each, 1)
+        per_round = max((batch if scored else batch * stream) // each, 1)
         rounds += [Round(tuple(share[i : i + per_round]), scored) for i in range(0, len(share), per_round)]
     return rounds
+
+
+class Wanted:
+    """Which draws of a stream are still wanted; a draw is known by its place among the slots.
+
+    A problem ends at the last success that it needs, in the order of indices. Once so many of its draws have succeeded,
+    it ends at the last of these or before: what has a higher index cannot matter. Lower ones can, and go on.
+    """
+
+    def __init__(self, slots: Sequence[tuple[int, int]], needed: Mapping[int, int]) -> None:
+        self.slots, self.needed = slots, needed
+        self.ended, self.dropped = set[int](), set[int]()
+        self._won: defaultdict[int, list[int]] = defaultdict(list)
+        self._places: defaultdict[int, list[int]] = defaultdict(list)
+        for place, (problem, _) in enumerate(slots):
+            self._places[problem].append(place)
+
+    @property
+    def running(self) -> int:
+        return len(self.slots) - len(self.ended) - len(self.dropped)
+
+    def end(self, places: Sequence[int]) -> None:
+        self.ended.update(places)
+
+    def take_back(self, correct: Sequence[int]) -> set[int]:
+        """Which draws to take back, now that those at these places are known to be correct."""
+        for place in correct:
+            problem, index = self.slots[place]
+            insort(self._won[problem], index)
+        found = {place for problem in {self.slots[place][0] for place in correct} for place in self._behind(problem)}
+        found -= self.ended | self.dropped
+        self.dropped |= found
+        return found
+
+    def _behind(self, problem: int) -> list[int]:
+        needed, won = self.needed[problem], self._won[problem]
+        if len(won) < needed:
+            return []
+        return [place for place in self._places[problem] if self.slots[place][1] > won[needed - 1]]
 
 
 class TrainerSampler:
@@ -145,8 +206,13 @@ class TrainerSampler:
         # One by one: the pixels of all problems together may not fit.
         return [tokenize_prompts(self.trainer, [with_pictures(prompt)]).ids[0] for prompt in self.prompts]
 
-    def draw(self, rounds: Sequence[Round], seed: int, *, from_base: bool = False) -> Iterator[list[Draw]]:
-        """One list of draws per round, the same on every rank. `from_base` draws from the frozen base."""
+    def draw(
+        self, rounds: Sequence[Round], seed: int, *, from_base: bool = False, judge: Judge | None = None
+    ) -> Iterator[list[Draw]]:
+        """One list of draws per round, the same on every rank. `from_base` draws from the frozen base.
+
+        `judge`: for rounds that are drawn in a stream.
+        """
         trainer = self.trainer
         was_training = trainer.model.training
         for round_ in rounds:
@@ -156,7 +222,7 @@ class TrainerSampler:
                 set_seed(round_seed(seed, content) + sampling_group(trainer))
                 trainer.model.eval()
                 try:
-                    drawn = partial(self._generate, round_, from_base)
+                    drawn = partial(self._generate, round_, from_base, judge)
                     waits = self.is_sharded or trainer.use_vllm or self.multi_turn is not None
                     local = self.ranks.on_all(drawn, waits=waits)
                     if round_.scored:
@@ -203,16 +269,42 @@ class TrainerSampler:
     def _local_blocks(self, round_: Round) -> list[Block]:
         """This rank's share, padded with copies of the first block so that every rank has the same number."""
         accelerator = self.trainer.accelerator
+        if round_.stream is not None:
+            return list(round_.stream.shares[accelerator.process_index])
         share = -(-len(round_.blocks) // accelerator.num_processes)
         padded = [*round_.blocks, *[round_.blocks[0]] * (share * accelerator.num_processes - len(round_.blocks))]
         return padded[accelerator.process_index * share : (accelerator.process_index + 1) * share]
 
-    def _generate(self, round_: Round, from_base: bool) -> list[Drawn]:
+    def _generate(self, round_: Round, from_base: bool, judge: Judge | None) -> list[Drawn]:
         blocks = self._local_blocks(round_)
         size = blocks[0].size
-        slots = [(block.problem, block.start + i) for block in blocks for i in range(size)]
+        slots = [(block.problem, block.start + i) for block in blocks for i in range(block.size)]
         with self.base.sampled() if from_base else nullcontext():
+            if round_.stream is not None:
+                assert judge is not None
+                return self._streamed(slots, round_.stream, judge)
             return self._turn(slots, size) if self.multi_turn is None else self._turns(self.multi_turn, slots, size)
+
+    def _streamed(self, slots: Sequence[tuple[int, int]], stream: Stream, judge: Judge) -> list[Drawn]:
+        wanted, waiting = Wanted(slots, stream.needed), list[tuple[int, list[int]]]()
+
+        def unwanted(ended: Sequence[tuple[int, list[int]]]) -> set[int]:
+            wanted.end([place for place, _ in ended])
+            waiting.extend(ended)
+            if len(waiting) * JUDGED_OF < wanted.running:
+                return set()
+            places, rows = zip(*waiting, strict=True)
+            waiting.clear()
+            texts = self.decode(rows, skip_special_tokens=True)
+            correct = judge([slots[place][0] for place in places], texts, [self._is_cut(ids) for ids in rows])
+            return wanted.take_back([place for place, good in zip(places, correct, strict=True) if good])
+
+        with taking_back(self.trainer, unwanted):
+            drawn = self._turn(slots, 1)
+        return [one for place, one in enumerate(drawn) if place in wanted.ended]
+
+    def _is_cut(self, ids: Sequence[int]) -> bool:
+        return not ids or ids[-1] not in self.end_ids
 
     def _turn(self, slots: Sequence[tuple[int, int]], size: int) -> list[Drawn]:
         problems = [problem for problem, _ in slots]
@@ -222,7 +314,7 @@ class TrainerSampler:
         texts = self.decode(completions, skip_special_tokens=True)
         return [
             Drawn(
-                Draw(problem, index, text, not ids or ids[-1] not in self.end_ids, len(ids)),
+                Draw(problem, index, text, self._is_cut(ids), len(ids)),
                 *(self.prompt_ids[problem], ids, [1] * len(ids)),
             )
             for (problem, index), text, ids in zip(slots, texts, completions, strict=True)

@@ -1,11 +1,13 @@
 """vLLM as TRL holds it: in the trainer's process, or behind a server. vLLM's own internals are in `vllm_seam.py`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_internals import vllm_of
+from offleash.callbacks.policy.trl_internals import holding, vllm_of
 from offleash.eval.engines import vllm_seam
 
 
@@ -27,13 +29,47 @@ def is_server(trainer: PolicyTrainer) -> bool:
     return bool(vllm_of(trainer).mode == "server")
 
 
+def draws_in_process(trainer: PolicyTrainer) -> bool:
+    """Whether vLLM runs in the trainer's processes, with a queue of its own."""
+    return bool(trainer.use_vllm) and not is_server(trainer)
+
+
+@contextmanager
+def taking_back(
+    trainer: PolicyTrainer, unwanted: Callable[[Sequence[tuple[int, list[int]]]], Iterable[int]]
+) -> Iterator[None]:
+    """Inside the block a draw of a colocated engine leaves out what is not wanted any more: no tokens there.
+
+    `unwanted` gets what has just ended, as (place, token ids), and tells the places that need not go on. Relies on
+    `vllm_generation.generate` calling `llm.generate` with one request per prompt, and reading `token_ids`, `logprobs`
+    and `prompt_token_ids` of what it returns.
+    """
+    llm = vllm_of(trainer).llm
+    plain = llm.generate
+
+    def generate(prompts: Sequence[Any], sampling_params: Any, **kwargs: Any) -> list[Any]:
+        if sampling_params.prompt_logprobs is not None:  # a check of the engine's weights
+            return list(plain(prompts, sampling_params, **kwargs))
+        found = vllm_seam.generate_wanted(
+            *(llm, prompts, sampling_params),
+            lambda ended: unwanted([(place, list(output.outputs[0].token_ids)) for place, output in ended]),
+        )
+        nothing = SimpleNamespace(token_ids=[], logprobs=[])
+        return [
+            output or SimpleNamespace(prompt_token_ids=prompt["prompt_token_ids"], outputs=[nothing])
+            for prompt, output in zip(prompts, found, strict=True)
+        ]
+
+    with holding(llm, generate=generate):
+        yield
+
+
 def engine_processes(trainer: PolicyTrainer) -> int:
     """How many processes run one engine together: several with tensor parallelism in a colocated vLLM.
 
     Relies on `vllm_generation.tensor_parallel_size`, which a server ignores.
     """
-    is_colocated = trainer.use_vllm and not is_server(trainer)
-    return int(vllm_of(trainer).tensor_parallel_size) if is_colocated else 1
+    return int(vllm_of(trainer).tensor_parallel_size) if draws_in_process(trainer) else 1
 
 
 def before_generate(trainer: PolicyTrainer, check: Callable[[bool], None]) -> None:

@@ -8,12 +8,14 @@ functions are in the files `trl_*.py` beside this one. Private names of TRL appe
 from offleash.callbacks.policy.trl_engine import (
     add_request_options,
     before_generate,
+    draws_in_process,
     engine_dtype,
     engine_logps,
     engine_processes,
     is_server,
     set_engine_options,
     shut_down_engine,
+    taking_back,
     wrap_requests,
 )
 from offleash.callbacks.policy.trl_generation import (
@@ -77,6 +79,7 @@ __all__ = [
     "alert_by_trackio",
     "before_generate",
     "checkpoint_folder",
+    "draws_in_process",
     "engine_dtype",
     "engine_logps",
     "engine_processes",
@@ -106,6 +109,7 @@ __all__ = [
     "shut_down_engine",
     "take_over_sync",
     "takes_images",
+    "taking_back",
     "text_tokenizer",
     "to_device",
     "token_logits",

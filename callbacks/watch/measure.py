@@ -56,7 +56,8 @@ class Probe:
                 "transformers, vllm or one of your own (--engine), and a model as --base"
             )
         self.task, self.base_name, self.settings = task, base, settings
-        self.score_k, self.base_pools = min(score_k, settings.k), base_pools
+        # Under a plan that stops early later samples are of the harder problems only.
+        self.score_k, self.base_pools = min(score_k, settings.k, settings.successes or settings.k), base_pools
         self.temperature = float(settings.sampling_fields().get("temperature", 1.0))
         self._told: set[str] = set()
 

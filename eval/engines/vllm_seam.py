@@ -3,7 +3,7 @@
 Read against vLLM 0.31. vLLM is imported inside the functions: it is optional, and slow to import.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -66,6 +66,32 @@ def max_sequences(llm: Any) -> int:
 def finished_outputs(llm: Any) -> list[Any]:
     """Run one step and return the requests that it finished. Relies on `LLM.llm_engine.step`."""
     return [output for output in llm.llm_engine.step() if output.finished]
+
+
+def generate_wanted(
+    llm: Any, prompts: Sequence[Any], params: Any, unwanted: Callable[[Sequence[tuple[int, Any]]], Iterable[int]]
+) -> list[Any]:
+    """As `LLM.generate`, in one stream from which requests can be taken back: None in their place.
+
+    `unwanted` gets what has just ended, as (place, output), and tells the places that need not go on. Relies on
+    `LLM.enqueue` and on requests being run in the order they were added.
+    """
+    running = {output_id(name): i for i, name in enumerate(llm.enqueue(prompts, params, use_tqdm=False))}
+    outputs: list[Any] = [None] * len(prompts)
+    try:
+        while running:
+            ended = [(running.pop(output.request_id), output) for output in finished_outputs(llm)]
+            for place, output in ended:
+                outputs[place] = output
+            if ended and (places := set(unwanted(ended))):
+                names = [name for name, place in running.items() if place in places]
+                abort(llm, names)
+                for name in names:
+                    del running[name]
+    finally:
+        if running:
+            abort(llm, list(running))
+    return outputs
 
 
 def abort(llm: Any, request_ids: Sequence[str]) -> None:

@@ -92,6 +92,16 @@ def test_the_answers_of_a_problem_are_one_unit_under_a_plan_that_stops_early(tmp
     assert math.isnan(pool_metrics(counted, 1.0)["support/distinct_correct"])
 
 
+def test_samples_behind_the_last_success_as_a_part_drawn_again_leaves_them_are_not_counted(tmp_path):
+    pool = stopped_pool(tmp_path / "pool", [0.0], 1, successes=2, cap=4)
+    pool = Pool.create(tmp_path / "again", pool.spec, pool.problems)
+    for indices in ([2, 3], [0, 1]):  # the first two were lost, and are now correct
+        columns = {"problem_id": ["p0"] * 2, "index": indices, "correct": [True] * 2}
+        pool.append({**columns, "answer": ["1"] * 2, "status": ["ok"] * 2})
+    hits = count_pool(pool).hits
+    assert (hits.n_p.tolist(), hits.correct_p.tolist()) == ([2], [2])
+
+
 def test_an_incomplete_stopped_pool_and_two_plans_are_refused(tmp_path):
     pool = stopped_pool(tmp_path / "whole", [0.5, 0.0], 1)
     problems = make_problems(2)

@@ -14,7 +14,7 @@ examples:
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +22,12 @@ from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.flags import command_parser
 from offleash.eval.registry import announced_imports
-from offleash.train.forecast.hardware import EFFICIENCY, GIB, GPUS, Machines, find_device
+from offleash.train.forecast.hardware import FAST, GIB, GPUS, SLOW, USUAL, Machines, Pace, find_device
 from offleash.train.recipe.catalogue import find_recipe
 
 if TYPE_CHECKING:
-    from offleash.train.forecast.cost import Lengths
     from offleash.train.forecast.forecast import Forecast
+    from offleash.train.forecast.lengths import Lengths
     from offleash.train.preflight.review import Review
     from offleash.train.recipe.config import Recipe
 
@@ -42,7 +42,8 @@ def main(argv: list[str]) -> int:
     from offleash.train.recipe.config import parse_recipe
 
     sharding, gpus = read_accelerate_config(options.accelerate) if options.accelerate else ("none", 1)
-    machines = Machines(device, options.gpus or gpus, sharding, options.mfu)
+    usual, fast, slow = (_pace(pace, options.mfu) for pace in (USUAL, FAST, SLOW))
+    machines = Machines(device, options.gpus or gpus, sharding, usual)
     with announced_imports(_warner()):
         recipe = parse_recipe(["--config", options.recipe, *rest], machines.gpus)
         if recipe.training.trust_remote_code:
@@ -51,11 +52,13 @@ def main(argv: list[str]) -> int:
         probe = f", probe task {run.probe_task}" if run.probe_name != run.task else ""
         rewards = f", rewards {' + '.join(run.rewards)}" if len(run.rewards) > 1 else ""
         say(f"recipe    {options.recipe}: {recipe.model.model_name_or_path}, task {run.task}{probe}{rewards}")
-        review = review_recipe(recipe, machines, prompt_tokens=options.prompt_tokens, mean_tokens=options.mean_tokens)
+        lengths = {"prompt_tokens": options.prompt_tokens, "mean_tokens": options.mean_tokens}
+        review = review_recipe(recipe, machines, **lengths, paces=(fast, slow))
     _show_inputs(review)
-    if review.forecast is not None and review.lengths is not None:
+    if review.forecast is not None and review.lengths is not None and review.bounds is not None:
         _show_memory(review.forecast, machines)
-        _show_time(review.forecast, machines, review.lengths, options)
+        stops = run.monitor_successes is not None
+        _show_time((review.forecast, *review.bounds), machines, review.lengths, options.price, stops)
         _show_disk(review.forecast, review.recipe)
     for note in review.notes:
         say(f"note      {note}")
@@ -63,6 +66,10 @@ def main(argv: list[str]) -> int:
         say(f"PROBLEM   {problem}")
     say("offleash: this recipe will not run as it is" if review.problems else "offleash: no problems found")
     return 1 if review.problems else 0
+
+
+def _pace(pace: Pace, mfu: float | None) -> Pace:
+    return pace if mfu is None else pace._replace(arithmetic=mfu)
 
 
 def _warner() -> Callable[[str, str], None]:
@@ -89,7 +96,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpus", type=int, help="number of GPUs in total (default: that of --accelerate, or 1)")
     add("--accelerate", type=Path, metavar="FILE", help="accelerate config: number of processes and sharding")
     add("--price", type=float, metavar="DOLLARS", help="price of one GPU for one hour")
-    add("--mfu", type=float, default=EFFICIENCY, help="fraction of peak arithmetic reached (default %(default)s)")
+    add(
+        "--mfu",
+        type=float,
+        help=f"fraction of peak arithmetic reached (default {USUAL.arithmetic}, between {SLOW.arithmetic} and "
+        f"{FAST.arithmetic})",
+    )
     add("--mean-tokens", type=float, help="mean length of a completion (default: half of max_completion_length)")
     add("--prompt-tokens", type=int, default=256, help="length of a prompt, if the tasks or the tokenizer do not load")
     return made
@@ -100,7 +112,7 @@ def _check_flags(options: argparse.Namespace) -> None:
         value = getattr(options, flag)
         if value is not None and not value > 0:
             raise ConfigError(f"--{flag.replace('_', '-')} must be above 0, got {value}")
-    if options.mfu > 1:
+    if options.mfu is not None and options.mfu > 1:
         raise ConfigError(f"--mfu must be at most 1, got {options.mfu}")
     if options.price is not None and not options.price >= 0:
         raise ConfigError(f"--price must be 0 or more, got {options.price}")
@@ -132,22 +144,31 @@ def _show_memory(made: "Forecast", machines: Machines) -> None:
         say(f"vLLM      caches {made.vllm_sequences:.0f} sequences of full length at once in each engine")
 
 
-def _show_time(made: "Forecast", machines: Machines, lengths: "Lengths", options: argparse.Namespace) -> None:
-    from offleash.train.forecast.cost import TRAFFIC
-
+def _show_time(
+    forecasts: "tuple[Forecast, Forecast, Forecast]",
+    machines: Machines,
+    lengths: "Lengths",
+    price: float | None,
+    stops: bool,
+) -> None:
+    """As usual, and in brackets as fast and as slow as published runs were. `stops`: the monitor's plan stops early."""
+    made = forecasts[0]
     say(
         f"step      {made.rollouts:,.0f} rollouts of {lengths.prompt:.0f} + {lengths.completion:.0f} tokens: "
         f"{_span(made.step_seconds)} ({_span(made.rollout_seconds)} generating, {_span(made.update_seconds)} updating)"
     )
-    if made.steps is None or made.training_seconds is None:
+    training = [one.training_seconds for one in forecasts if one.training_seconds is not None]
+    if made.steps is None or not training:
         say("training  steps unknown: the training problems did not load")
     else:
-        say(f"training  {made.steps:,} steps: {_cost(made.training_seconds, machines.gpus, options.price)}")
+        say(f"training  {made.steps:,} steps: {_cost(training, machines.gpus, price)}")
     if made.measurements != 0:
-        _show_monitor(made, machines, options.price)
+        _show_monitor(forecasts, machines, price, "at most " if stops else "")
+    pace = machines.pace
     say(
-        f"assumed   {options.mfu:.0%} of peak arithmetic, {TRAFFIC:.0%} of peak bandwidth, mean completion "
-        f"{lengths.completion:.0f} tokens; no time for verifying, saving or starting up"
+        f"assumed   {pace.arithmetic:.0%} of peak arithmetic, {pace.bandwidth:.0%} of peak bandwidth, completions of "
+        f"{lengths.completion:.0f} tokens on average; no time for verifying or starting up. In brackets: hardware used "
+        "as well, and as badly, as in published runs"
     )
 
 
@@ -171,23 +192,27 @@ def _size(size: float) -> str:
     return f"{size / 1000:.0f} kB"
 
 
-def _show_monitor(made: "Forecast", machines: Machines, price: float | None) -> None:
+def _show_monitor(forecasts: "Sequence[Forecast]", machines: Machines, price: float | None, most: str) -> None:
+    made = forecasts[0]
     if made.samples is None or made.measure_seconds is None:
         say("monitor   cost unknown: the probe problems did not load")
         return
     each = f"{made.samples:,} samples, {_span(made.measure_seconds)} each"
     if made.monitoring_seconds is None:
-        say(f"monitor   {each}")
+        say(f"monitor   {most}{each}")
         return
     share = made.monitoring_seconds / (made.training_seconds or 1)
-    cost = _cost(made.monitoring_seconds, machines.gpus, price)
-    say(f"monitor   {made.measurements} x {each}: {cost}, {share:.0%} of training")
+    cost = _cost([one.monitoring_seconds or 0.0 for one in forecasts], machines.gpus, price)
+    say(f"monitor   {most}{made.measurements} x {each}: {cost}, {share:.0%} of training")
 
 
-def _cost(seconds: float, gpus: int, price: float | None) -> str:
-    hours = gpus * seconds / 3600
-    money = f", ${hours * price:,.2f}" if price is not None else ""
-    return f"{_span(seconds)}, {hours:,.1f} GPU hours{money}" if hours >= 0.05 else f"{_span(seconds)}{money}"
+def _cost(seconds: Sequence[float], gpus: int, price: float | None) -> str:
+    """Of the usual time, with its bounds."""
+    usual, *bounds = seconds
+    hours, low, high = (gpus * each / 3600 for each in seconds)
+    times = f"{_span(usual)} [{', '.join(map(_span, bounds))}]"
+    money = f", ${hours * price:,.2f} [{low * price:,.2f}, {high * price:,.2f}]" if price is not None else ""
+    return f"{times}, {hours:,.1f} GPU hours [{low:,.1f}, {high:,.1f}]{money}" if hours >= 0.05 else f"{times}{money}"
 
 
 def _span(seconds: float) -> str:

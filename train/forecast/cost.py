@@ -1,33 +1,17 @@
 """The time a run takes: operations per token, and the memory traffic of generation.
 
-A forward pass costs 2 operations per parameter and token, a backward pass twice that (arXiv 2001.08361, section 2.1).
-Generation is bound by reading the weights once per step and the cache once per token, or by arithmetic where that takes
-longer. `Machines.efficiency` and `TRAFFIC` are the fractions of a device's peak that are reached: assumptions, which
-are stated with every estimate.
+A forward pass costs 2 operations per parameter and token, and in each layer 2 per unit of query width for each pair of
+tokens that attend to each other; a backward pass twice that (arXiv 2001.08361, section 2.1). An update pads each of its
+micro-batches to the longest sequence. Generation is bound by reading the weights once per step and the cache once per
+token, or by arithmetic where that takes longer. How much of a device's peak is reached is `hardware.Pace`.
 """
 
-from typing import NamedTuple
+import math
 
 from offleash.train.forecast.hardware import Machines
+from offleash.train.forecast.lengths import Lengths, Size
 from offleash.train.forecast.memory import HALF, cache_bytes
 from offleash.train.forecast.model_size import ModelSize
-
-TRAFFIC = 0.5
-"""Fraction of peak memory bandwidth reached by generation."""
-STEP_SECONDS = 0.005
-"""Overhead of a decoding step, for any model: scheduling and kernel launches."""
-
-
-class Lengths(NamedTuple):
-    """Mean tokens of a prompt and of a completion, and the longest completion, for which generation waits."""
-
-    prompt: float
-    completion: float
-    longest: int
-
-    @property
-    def both(self) -> float:
-        return self.prompt + self.completion
 
 
 def rollout_seconds(
@@ -40,26 +24,45 @@ def rollout_seconds(
     engine_gpus: int = 1,
     weight_bytes: int = HALF,
 ) -> float:
-    """To generate `sequences` on engines of `engine_gpus` GPUs, each of which holds at most `at_once` sequences."""
-    each = sequences * engine_gpus / machines.gpus
-    steps = max(lengths.longest, each / at_once * lengths.completion)
+    """To generate `sequences` on engines of `engine_gpus` GPUs, each of which holds at most `at_once` sequences.
+
+    Each engine ends with its longest one.
+    """
+    each, pace = sequences * engine_gpus / machines.gpus, machines.pace
+    steps = max(lengths.longest_of(each), each / at_once * lengths.completion)
     weights = model.parameters * weight_bytes
-    context = lengths.prompt + lengths.completion / 2
-    cache = each * lengths.completion * context * cache_bytes(model, weight_bytes)
-    reading = steps * STEP_SECONDS + (steps * weights + cache) / (engine_gpus * machines.device.bandwidth * TRAFFIC)
-    return max(reading, forward_seconds(model, machines, sequences, lengths))
+    # The i-th token of a completion reads the prompt and the i tokens before it.
+    pairs = (lengths.padded().square - lengths.prompt**2) / 2
+    cache = each * pairs * cache_bytes(model, weight_bytes)
+    reading = steps * pace.step + (steps * weights + cache) / (engine_gpus * machines.device.bandwidth * pace.bandwidth)
+    return max(reading, forward_seconds(model, machines, sequences, lengths.padded()))
 
 
-def forward_seconds(model: ModelSize, machines: Machines, sequences: float, lengths: Lengths) -> float:
-    """One forward pass: 2 operations per parameter and token."""
-    return 2 * model.parameters * sequences * lengths.both / machines.flops
+def rounds_seconds(
+    model: ModelSize,
+    machines: Machines,
+    sequences: float,
+    lengths: Lengths,
+    at_once: float,
+    per_round: float,
+    **engine: int,
+) -> float:
+    """To generate them in rounds of at most `per_round`, each of which ends with its longest."""
+    rounds = max(math.ceil(sequences / per_round), 1)
+    return rounds * rollout_seconds(model, machines, sequences / rounds, lengths, at_once, **engine)
+
+
+def forward_seconds(model: ModelSize, machines: Machines, sequences: float, size: Size) -> float:
+    """One forward pass over sequences of this size."""
+    operations = 2 * model.parameters * size.tokens + 2 * model.layers * model.query * size.square
+    return sequences * operations / machines.flops
 
 
 def update_seconds(
     model: ModelSize,
     machines: Machines,
     sequences: float,
-    lengths: Lengths,
+    size: Size,
     *,
     checkpointing: bool,
     reference: bool,
@@ -72,7 +75,7 @@ def update_seconds(
     Once per rollout, not per iteration: the log-probabilities of the reference, and the policy's old ones.
     """
     passes = 1 + (1 if model.adapter else 2) + checkpointing + (reference + old) / iterations
-    return passes * forward_seconds(model, machines, sequences, lengths)
+    return passes * forward_seconds(model, machines, sequences, size)
 
 
 def measurements(steps: int | None, every: int) -> int | None:

@@ -3,13 +3,21 @@
 from dataclasses import dataclass
 from math import ceil
 
+from offleash.callbacks.policy.pool import STREAM
 from offleash.eval.errors import OffleashError
 from offleash.eval.sampling import is_untruncated
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.samples.anchor import Anchor
-from offleash.train.forecast.cost import Lengths, forward_seconds, measurements, rollout_seconds, update_seconds
+from offleash.train.forecast.cost import (
+    forward_seconds,
+    measurements,
+    rollout_seconds,
+    rounds_seconds,
+    update_seconds,
+)
 from offleash.train.forecast.disk import Disk, disk
 from offleash.train.forecast.hardware import Device, Machines
+from offleash.train.forecast.lengths import Lengths
 from offleash.train.forecast.memory import (
     CONTEXT_BYTES,
     FULL,
@@ -42,8 +50,9 @@ class Forecast:
     update_seconds: float
     measurements: int | None
     samples: int | None
-    """Of one measurement; None if the number of probe problems is not known."""
+    """Of one measurement, at most; None if the number of probe problems is not known."""
     measure_seconds: float | None
+    """With all of these samples: how many a plan that stops early will need is not known before."""
     disk: Disk | None = None
     """None without checkpoints."""
 
@@ -118,9 +127,11 @@ def forecast(
     measure_seconds = None
     if probes is not None:
         limit = _at_once(layout, monitored, sequences) if config.use_vllm else run.monitor_batch_size
-        scored = probes * min(run.monitor_k, run.monitor_score_k)
-        measure_seconds = rollout_seconds(model, machines, probes * run.monitor_k, monitored, limit, **engine)
-        measure_seconds += 2 * forward_seconds(model, machines, scored, monitored)  # under policy and base
+        scored, drawn = probes * min(run.monitor_k, run.monitor_score_k), probes * run.monitor_k
+        per_round = run.monitor_batch_size * machines.gpus * (STREAM if layout.vllm_share else 1)
+        measure_seconds = rounds_seconds(model, machines, drawn, monitored, limit, per_round, **engine)
+        # Under policy and base, padded to the longest on each GPU.
+        measure_seconds += 2 * forward_seconds(model, machines, scored, monitored.padded(scored / machines.gpus))
     return Forecast(
         memory=_peak(model, layout, machines.device),
         vllm_sequences=sequences,
@@ -128,7 +139,7 @@ def forecast(
         rollouts=rollouts,
         rollout_seconds=rollout_seconds(model, machines, generated, lengths, at_once, **engine) * rollouts / generated,
         update_seconds=update_seconds(
-            *(model, machines, trained, lengths),
+            *(model, machines, trained, lengths.padded(config.per_device_train_batch_size)),
             checkpointing=layout.checkpointing,
             reference=layout.reference,
             old=_takes_old_logps(recipe),

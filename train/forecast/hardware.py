@@ -12,9 +12,22 @@ GIB = 2**30
 CORE_FLOPS = 1e11
 """One CPU core in float32: two units of 8 multiply-adds per cycle, at 3 GHz."""
 CPU_BANDWIDTH = 2e10
-EFFICIENCY = 0.3
-"""Fraction of peak arithmetic (MFU) reached by updates and prefill."""
 Sharding = Literal["none", "zero0", "zero1", "zero2", "zero3", "fsdp"]
+
+
+class Pace(NamedTuple):
+    """How much of a device's peak a run reaches, over all of its time: also while weights are copied or saved."""
+
+    arithmetic: float
+    """Of peak operations (MFU), by updates and prefill."""
+    bandwidth: float
+    """Of peak bandwidth, by generation."""
+    step: float
+    """Seconds of a decoding step besides reading: scheduling, kernel launches, communication."""
+
+
+FAST, USUAL, SLOW = Pace(0.3, 0.5, 0.005), Pace(0.12, 0.3, 0.025), Pace(0.04, 0.2, 0.06)
+"""What published runs reached: none was faster than FAST, none slower than SLOW (docs/real-models.md)."""
 
 
 class Device(NamedTuple):
@@ -32,12 +45,12 @@ class Machines:
     device: Device
     gpus: int
     sharding: Sharding = "none"
-    efficiency: float = EFFICIENCY
+    pace: Pace = USUAL
 
     @property
     def flops(self) -> float:
         """Operations per second that all GPUs together reach."""
-        return self.gpus * self.device.flops * self.efficiency
+        return self.gpus * self.device.flops * self.pace.arithmetic
 
 
 GPUS: dict[str, Device] = {

@@ -111,7 +111,7 @@ def check_guards(recipe: Recipe) -> None:
     check_guards_have_monitor(run)
     if not run.guards:
         return
-    known = {metric.tag for metric in measured(run.monitor_k, recipe.training.temperature)}
+    known = {metric.tag for metric in measured(run.monitor_k, recipe.training.temperature, run.monitor_successes)}
     for rule in _rules(run):
         if rule.tag not in known:
             close = difflib.get_close_matches(rule.tag, [*SHORT, *sorted(known)], n=1)
@@ -131,7 +131,7 @@ def check_best_metric(recipe: Recipe) -> None:
         return
     if not run.monitor_every:
         raise ConfigError(f"metric_for_best_model ({named}) needs the monitor: set monitor_every to a number of steps")
-    known = measured_tags(run.monitor_k, training.temperature, run.monitor_exact)
+    known = measured_tags(run.monitor_k, training.temperature, run.monitor_exact, run.monitor_successes)
     check_is_measured(named, known)
     if training.save_strategy == "no":
         raise ConfigError(f"metric_for_best_model ({named}) keeps no checkpoint with save_strategy no: set it to best")

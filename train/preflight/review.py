@@ -4,7 +4,7 @@ Nothing is trained and no weights are loaded: the model's config and tokenizer a
 answers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -17,10 +17,10 @@ from offleash.eval.problem import Task, chat_text
 from offleash.eval.tasks import checks_golds, load_task
 from offleash.eval.verify.health import bad_golds, states_golds
 from offleash.train.explorers import load_explorers
-from offleash.train.forecast.cost import Lengths
 from offleash.train.forecast.engine_weights import weight_notes
 from offleash.train.forecast.forecast import MONITOR_CACHE, Forecast, forecast
-from offleash.train.forecast.hardware import GIB, Machines
+from offleash.train.forecast.hardware import FAST, GIB, SLOW, Machines, Pace
+from offleash.train.forecast.lengths import Lengths
 from offleash.train.forecast.model_size import AdapterSize, ModelSize, measure_model
 from offleash.train.preflight.chat import check_chat_template, check_thinking
 from offleash.train.preflight.images import all_have_images, check_takes_images, load_processor
@@ -53,13 +53,20 @@ class Review:
     lengths: Lengths | None
     """Of training; None without a model."""
     forecast: Forecast | None
+    bounds: tuple[Forecast, Forecast] | None
+    """The same if the hardware is used as well, and as badly, as in published runs."""
     problems: list[str]
     """Why the recipe would fail or not fit; empty if nothing was found."""
     notes: list[str]
 
 
 def review_recipe(
-    recipe: Recipe, machines: Machines, *, prompt_tokens: int = 256, mean_tokens: float | None = None
+    recipe: Recipe,
+    machines: Machines,
+    *,
+    prompt_tokens: int = 256,
+    mean_tokens: float | None = None,
+    paces: tuple[Pace, Pace] = (FAST, SLOW),
 ) -> Review:
     """Check a recipe and estimate its memory and cost.
 
@@ -68,6 +75,7 @@ def review_recipe(
         machines: what it is to run on.
         prompt_tokens: assumed length of a prompt where the tasks or the tokenizer do not load.
         mean_tokens: mean length of a completion; None assumes half of max_completion_length.
+        paces: how well, and how badly, the hardware may be used.
     """
     problems, notes = recipe_problems(recipe, machines.gpus), absent_packages(recipe, machines.sharding)
     training, on = recipe.training, machines.gpus
@@ -86,7 +94,7 @@ def review_recipe(
         check_chat_template(tokenizer, *(tasks or ()))
         check_thinking(tokenizer, recipe.training.chat_template_kwargs, *(tasks or ()))
     prompts = _prompt_lengths(recipe, tasks, tokenizer, prompt_tokens, problems, notes)
-    lengths = made = None
+    lengths = made = bounds = None
     if model is not None:
         if tasks is not None and tokenizer is not None:
             problems += _context_problems(recipe, model, prompts.longest)
@@ -100,9 +108,13 @@ def review_recipe(
             check_rounding(recipe.model.dtype, machines.sharding, precision, recipe.model.use_peft)
         lengths, monitored = _lengths(recipe, prompts.mean, mean_tokens)
         counts = _problem_counts(recipe, tasks)
-        made = forecast(recipe, model, machines, lengths, prompts.longest, *counts, monitored)
+        made, fast, slow = (
+            forecast(recipe, model, replace(machines, pace=pace), lengths, prompts.longest, *counts, monitored)
+            for pace in (machines.pace, *paces)
+        )
+        bounds = fast, slow
         problems += _memory_problems(made, machines)
-    return Review(recipe, tasks, model, prompts, lengths, made, problems, notes)
+    return Review(recipe, tasks, model, prompts, lengths, made, bounds, problems, notes)
 
 
 def _load_tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None:

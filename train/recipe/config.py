@@ -62,6 +62,10 @@ class RunConfig:
     )
     monitor_every: int = HfArg(default=50, help="Steps between support measurements; 0 turns them off.")
     monitor_k: int = HfArg(default=64, help="Samples per probe problem at each measurement.")
+    monitor_successes: int | None = HfArg(
+        default=None,
+        help="Draw a probe problem only until so many samples are correct, at most monitor_k. Default: all monitor_k.",
+    )
     monitor_score_k: int = HfArg(default=16, help="How many of those are scored for token entropy and KL to the base.")
     monitor_batch_size: int = HfArg(default=256, help="Sequences generated at once, per process.")
     monitor_seed: int = HfArg(default=0, help="Seed of the monitor's own samples.")
@@ -101,6 +105,11 @@ class RunConfig:
                 raise ConfigError(f"{name} must be an integer, got {value!r}")
             if name in least and value < least[name]:
                 raise ConfigError(f"{name} must be at least {least[name]}, got {value}")
+        if (stop := self.monitor_successes) is not None:
+            if type(stop) is not int or not 1 <= stop <= self.monitor_k:
+                raise ConfigError(f"monitor_successes must lie in 1..monitor_k ({self.monitor_k}), got {stop!r}")
+            if self.monitor_importance:
+                raise ConfigError("monitor_importance needs all monitor_k samples: leave out it or monitor_successes")
 
     @property
     def train_task_args(self) -> dict[str, Any]:

@@ -43,7 +43,10 @@ FREE_PREFIXES = ("log_", "logging_", "hub_", "trackio_", "vllm_server_")
 
 # Can never change.
 IN_THE_OPTIMIZER = {"learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "optim", "optim_args"}
-IN_THE_BASE_POOL = {"monitor_k", "monitor_seed", "monitor_temperature", "monitor_top_p", "monitor_max_new_tokens"}
+IN_THE_BASE_POOL = {
+    *("monitor_k", "monitor_successes", "monitor_seed"),
+    *("monitor_temperature", "monitor_top_p", "monitor_max_new_tokens"),
+}
 
 
 class Launch(NamedTuple):

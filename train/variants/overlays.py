@@ -40,7 +40,7 @@ _CHANGES: dict[str, tuple[str, Callable[[GRPOConfig], float], int]] = {
 """Control -> what it changes relative to plain, and in which direction."""
 _MEASURED_BY = (
     *("model_name_or_path", "model_revision", "probe_task", "probe_args"),
-    *("monitor_k", "monitor_score_k", "monitor_seed"),
+    *("monitor_k", "monitor_successes", "monitor_score_k", "monitor_seed"),
     *("monitor_temperature", "monitor_top_p", "monitor_max_new_tokens", "temperature", "top_p", "top_k", "min_p"),
     *("repetition_penalty", "max_completion_length", "generation_kwargs", "use_vllm", "monitor_exact"),
 )

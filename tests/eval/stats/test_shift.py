@@ -1,10 +1,11 @@
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from offleash.eval.stats.shift import shift_p
+from offleash.eval.stats.shift import exchange_p, shift_p
 
 
 def test_equals_the_exact_test_of_one_table_but_for_the_normal_approximation():
@@ -30,3 +31,15 @@ def test_finds_a_shift_that_every_problem_shares():
 
 def test_says_nothing_where_all_draws_agree():
     assert math.isnan(shift_p([0, 8], [0, 8], [8, 8], [8, 8]))
+
+
+def test_an_exchange_is_bounded_by_the_test_over_all_signs_and_finds_a_shift():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        difference = rng.normal(0.3, 1, 9)
+        sums = [abs(np.dot(signs, difference)) for signs in product((-1, 1), repeat=9)]
+        exact = np.mean(np.array(sums) >= abs(difference.sum()) - 1e-12)
+        assert exact <= exchange_p(difference) + 1e-12
+    assert exchange_p(np.full(40, 0.2)) < 1e-6
+    assert exchange_p([0.5, -0.5]) == 1
+    assert math.isnan(exchange_p([0.0, 0.0]))

@@ -1,6 +1,7 @@
 """`offleash check`: the lab passes; what would fail or not fit is said in a line, with status 1."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -37,6 +38,21 @@ def test_a_price_becomes_money_and_a_flag_of_the_recipe_counts(capsys):
     assert "10 steps" in shown
     assert "$" in shown
     assert "monitor " not in shown
+
+
+def test_hours_and_money_have_bounds_which_a_given_mfu_narrows_and_a_plan_that_stops_early_has_an_upper_one(capsys):
+    def hours(*flags):
+        assert main([*LAB, "--gpu", "H100", "--max_steps", "100000", *flags]) == 0
+        shown = capsys.readouterr().out
+        found = re.search(r"training  .* ([\d.,]+) GPU hours \[([\d.,]+), ([\d.,]+)\]", shown)
+        return shown, *(float(number.replace(",", "")) for number in found.groups())
+
+    shown, usual, low, high = hours("--monitor_successes", "5")
+    assert 2 < usual / low < 6
+    assert 1.5 < high / usual < 6
+    assert re.search(r"monitor   at most \d+ x 512 samples", shown)
+    _, _, fast, slow = hours("--mfu", "0.9")
+    assert slow / fast <= high / low
 
 
 def test_probe_problems_among_the_training_problems_are_refused(capsys):

@@ -5,9 +5,9 @@ import inspect
 import pytest
 from transformers import AutoConfig
 
-from offleash.train.forecast.cost import Lengths
 from offleash.train.forecast.forecast import forecast, layout_of
 from offleash.train.forecast.hardware import GPUS, Machines
+from offleash.train.forecast.lengths import Lengths
 from offleash.train.forecast.memory import LIVE_PARAMETERS, LOGIT_TILE
 from offleash.train.forecast.model_size import measure_model
 from offleash.train.recipe.config import parse_recipe

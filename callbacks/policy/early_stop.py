@@ -1,0 +1,101 @@
+"""A plan that stops each problem at its r-th success, drawn in as few rounds as its problems need.
+
+`eval.stats.stopping` has the estimators: they know where each problem stopped, in the order of its samples' indices.
+When samples are drawn, and how many at once, changes neither that place nor their distribution. A round ends when its
+longest completion does, which at thousands of tokens leaves most of the hardware idle, so each round draws about what
+every problem will still need, judging by its rate of success so far. What turns out to lie behind the r-th success is
+thrown away: a pool holds the stopped experiment and nothing more.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from offleash.callbacks.policy.sampler import Round, Stream
+from offleash.eval.pool.ledger import Block, Ledger, runs
+from offleash.eval.pool.rows import Sample
+
+SPARE = 2.5
+"""Times as many draws as a problem is expected to need: an idle engine costs more than a few draws too many."""
+
+
+def next_ends(draws_p: np.ndarray, correct_p: np.ndarray, successes: int, k: int, block: int) -> np.ndarray:
+    """Up to which index each problem is drawn next, a multiple of `block` or k: [p].
+
+    At first up to `successes`; then by its own rate, half a success being added to what it had.
+    """
+    rate_p = (correct_p + 0.5) / (draws_p + 1)
+    more_p = np.where(draws_p > 0, SPARE * np.maximum(successes - correct_p, 1) / rate_p, successes)
+    blocks_p = np.ceil((draws_p + more_p) / block).astype(np.int64)
+    return np.minimum(blocks_p * block, k)
+
+
+class EarlyStop:
+    """What a pool under such a plan lacks, and which of the samples drawn for it are kept."""
+
+    def __init__(self, ledger: Ledger, problem_ids: Iterable[str]) -> None:
+        assert ledger.successes is not None
+        self.ledger, self.successes = ledger, ledger.successes
+        self._place = {name: p for p, name in enumerate(problem_ids)}
+        self._waiting: dict[int, dict[int, Sample]] = {p: {} for p in self._place.values()}
+
+    def missing(self, block: int) -> list[np.ndarray]:
+        """The indices to draw next of each problem; empty for all of them once the plan is done."""
+        ledger = self.ledger
+        end_p = next_ends(ledger.draws_p, ledger.correct_p, self.successes, ledger.k, block)
+        return [
+            np.flatnonzero(~sampled_k[:end]) if not ledger.is_done(p) else np.zeros(0, dtype=np.int64)
+            for p, (sampled_k, end) in enumerate(zip(ledger.sampled_pk, end_p, strict=True))
+        ]
+
+    def stream(self, processes: int, block: int) -> Round | None:
+        """All that open problems may still need, as one stream on each process; None if there are fewer of them, or if
+        one has no samples yet or a gap between them.
+
+        Problems are dealt out by what they are expected to need, the largest first, to whoever has least. One that
+        needs more than a process's share is drawn by all of them: each takes back what its own successes make needless.
+        """
+        ledger = self.ledger
+        drawn_p, correct_p = ledger.draws_p, ledger.correct_p
+        still_open = [p for p in range(len(drawn_p)) if not ledger.is_done(p)]
+        if len(still_open) < processes or not all(0 < drawn_p[p] == ledger.prefix(p) for p in still_open):
+            return None
+        need_p = next_ends(drawn_p, correct_p, self.successes, ledger.k, 1) - drawn_p
+        share = need_p[still_open].sum() / processes
+        shares: list[list[Block]] = [[] for _ in range(processes)]
+        load = np.zeros(processes)
+        for p in sorted(still_open, key=lambda p: (-need_p[p], p)):
+            blocks = runs(p, ~ledger.sampled_pk[p, : ledger.budget_p[p]], block)
+            by_all = need_p[p] > share
+            least = int(load.argmin())
+            for i, one in enumerate(blocks):
+                shares[(least + i) % processes if by_all else least].append(one)
+            load[slice(None) if by_all else least] += need_p[p] / (processes if by_all else 1)
+        if not all(shares):
+            return None
+        ordered = tuple(tuple(sorted(own, key=lambda one: (one.start, one.problem))) for own in shares)
+        needed = {p: self.successes - int(correct_p[p]) for p in still_open}
+        return Round(tuple(one for own in ordered for one in own), False, Stream(ordered, needed))
+
+    def keep(self, samples: Iterable[Sample]) -> list[Sample]:
+        """Those that belong to the pool by now. A sample after a gap waits: whether it does is not known yet."""
+        for sample in samples:
+            self._waiting[self._place[sample.problem_id]][sample.index] = sample
+        return [sample for problem in self._waiting for sample in self._settled(problem)]
+
+    def _settled(self, problem: int) -> list[Sample]:
+        ledger, waiting = self.ledger, self._waiting[problem]
+        if not waiting:
+            return []
+        run: list[Sample] = []
+        if not ledger.is_done(problem):
+            index = ledger.prefix(problem)
+            while index in waiting:
+                run.append(waiting.pop(index))
+                index += 1
+            run = run[: ledger.kept(problem, np.array([sample.correct for sample in run], dtype=bool))]
+            numbers = np.array([sample.index for sample in run], dtype=np.int64)
+            ledger.record(np.full(len(run), problem), numbers, np.array([sample.correct for sample in run], dtype=bool))
+        if ledger.is_done(problem):
+            waiting.clear()
+        return run

@@ -1,0 +1,53 @@
+"""The monitor's plan until so many successes on a real colocated vLLM: one stream, from which draws are taken back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offleash.eval.pool.pool import Pool
+
+COUNTED = """
+import json, os
+from pathlib import Path
+from offleash.callbacks.policy import trl_engine
+generate, told = trl_engine.vllm_seam.generate_wanted, Path(os.environ["STREAMS"])
+def counted(llm, prompts, params, unwanted):
+    outputs = generate(llm, prompts, params, unwanted)
+    with (told / os.environ.get("RANK", "0")).open("a") as file:
+        print(json.dumps([len(prompts), sum(output is not None for output in outputs)]), file=file)
+    assert not llm.llm_engine.has_unfinished_requests()
+    return outputs
+trl_engine.vllm_seam.generate_wanted = counted
+"""
+K, SUCCESSES = 128, 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [None, "cpu_two_processes"])
+def test_problems_are_drawn_until_they_are_done_and_the_rest_is_taken_back(
+    processes: str | None, tmp_path: Path, launch_patched: Any, colocated: dict[str, Any], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("STREAMS", str(tmp_path / "streams"))
+    (tmp_path / "streams").mkdir()
+    plan = {"monitor_k": K, "monitor_successes": SUCCESSES, "monitor_score_k": 4, "monitor_every": 1}
+    done = launch_patched(tmp_path / "run", COUNTED, processes, max_steps=1, **plan, **colocated)
+    assert done.returncode == 0, done.stderr[-4000:]
+    for step in (0, 1):
+        pool = Pool.open(tmp_path / "run" / "pools" / f"step-{step:06d}")
+        hits = pool.hits()
+        is_done = hits.correct_p == SUCCESSES
+        assert is_done.any()
+        assert (hits.n_p[~is_done] == K).all()
+        assert (hits.correct_p <= SUCCESSES).all()
+        rows = sorted(pool.read(["problem_id", "index", "correct"]).to_pylist(), key=lambda row: row["index"])
+        last = {row["problem_id"]: row["correct"] for row in rows}
+        assert all(last[name] for name, finished in zip(hits.problem_ids, is_done, strict=True) if finished)
+    steps = json.loads((tmp_path / "run" / "support.json").read_text())["steps"]
+    assert 0.1 < steps["0"]["pass_at_k/1"] < 0.7
+    files = sorted((tmp_path / "streams").iterdir())
+    assert len(files) == (2 if processes else 1)
+    for file in files:
+        asked, drawn = zip(*map(json.loads, file.read_text().splitlines()), strict=True)
+        assert sum(drawn) < 0.9 * sum(asked)
