@@ -184,6 +184,11 @@ class Pool:
         self._check_unchanged()
         return self.parts.write(table)
 
+    def adopt(self, hidden: Path) -> Path:
+        """Make a part of what a worker wrote with `parts.stage`, of samples that this pool asked it for."""
+        self._check_unchanged()
+        return self.parts.adopt(hidden)
+
     def missing(self, k: int | None = None) -> list[np.ndarray]:
         """For each problem, in order, the indices below k (default: what was asked for) that are not sampled yet."""
         limit_p = self.budget_p if k is None else np.full(len(self.problem_ids), self._budget(k))

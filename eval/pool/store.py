@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import check_is_file, write_atomic
+from offleash.eval.files import check_is_file, put_in_place, write_atomic, write_hidden
 from offleash.eval.problem import Problem
 
 _NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
@@ -139,14 +139,37 @@ class Parts:
 
     def write(self, table: pa.Table, name: str = "") -> Path:
         """Write a table of the schema as one part, called KIND-`name` (default: by the time)."""
-        path = self.folder / f"{self.kind}-{name or f'{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet'}"
+        path = self.folder / f"{self.kind}-{name or _by_time()}"
+        write_atomic(path, self._content(table))
+        return path
+
+    def stage(self, table: pa.Table) -> Path:
+        """Write a table of the schema as a hidden file, which `adopt` makes a part."""
+        return write_hidden(self.folder, self._content(table))
+
+    def staged(self, hidden: Path) -> pa.Table:
+        """What `stage` wrote."""
+        try:
+            return pq.read_table(hidden, page_checksum_verification=True).cast(self.schema)
+        except (pa.ArrowException, OSError) as error:
+            raise _gone(hidden, error) from error
+
+    def adopt(self, hidden: Path) -> Path:
+        """Make a hidden file a part."""
+        path = self.folder / f"{self.kind}-{_by_time()}"
+        try:
+            put_in_place(hidden, path)
+        except OSError as error:
+            raise _gone(hidden, error) from error
+        return path
+
+    def _content(self, table: pa.Table) -> memoryview:
         texts = [
             item.name for item in self.schema if pa.types.is_large_string(item.type) and item.name not in self.encoded
         ]
         text_bytes = sum(table.column(name).nbytes for name in texts)
         rows = max(_GROUP_ROWS, table.num_rows * _GROUP_BYTES // max(text_bytes, 1))
-        _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}), rows)
-        return path
+        return _parquet(table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}), rows)
 
     def read(self, path: Path, columns: Sequence[str], problem_ids: Set[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp.
@@ -266,11 +289,20 @@ def _null_count(path: Path, column: str) -> tuple[int, int]:
     return sum(g.statistics.null_count for g in groups if g.is_stats_set), metadata.num_rows
 
 
-def _write_table(path: Path, table: pa.Table, rows: int | None = None) -> None:
+def _by_time() -> str:
+    return f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet"
+
+
+def _gone(hidden: Path, error: Exception) -> PoolError:
+    reason = str(error).splitlines()[0]
+    return PoolError(f"{hidden}, which a worker wrote, cannot be used ({reason}): the same command draws it again")
+
+
+def _parquet(table: pa.Table, rows: int | None = None) -> memoryview:
     """In row groups of so many rows."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True, row_group_size=rows)
-    write_atomic(path, memoryview(sink.getvalue()))
+    return memoryview(sink.getvalue())
 
 
 def float_column(column: pa.Array) -> NDArray[np.float64]:
@@ -293,7 +325,7 @@ def write_problems(path: Path, problems: Sequence[Problem], answers: Answers) ->
     if doubled:
         raise PoolError(f"{len(doubled)} problem ids occur more than once, e.g. {doubled[0]!r}: make them unique")
     rows = [_problem_row(problem, listed) for problem, listed in zip(problems, answers, strict=True)]
-    _write_table(path, pa.Table.from_pylist(rows, schema=_PROBLEM_SCHEMA))
+    write_atomic(path, _parquet(pa.Table.from_pylist(rows, schema=_PROBLEM_SCHEMA)))
 
 
 def _problem_row(problem: Problem, answers: Sequence[str] | None) -> dict[str, Any]:
