@@ -48,6 +48,8 @@ PIECE_TOKENS = 1 << 20
 PIECES_EACH = 8
 """Pieces per worker, at least, so that all of them end at about the same time."""
 
+SHOW_EVERY = 10.0
+
 
 class Piece(NamedTuple):
     """Some blocks of a pool: rows of (problem, start, size)."""
@@ -223,10 +225,13 @@ class RayFill:
         room = max(self.workers.queued, 2 * samples) + samples
         try:
             with sampling_bar(self.books, end, int(blocks_b3[:, 2].sum()), progress) as bar:
+                shown = time.monotonic()
                 for piece, receipt in self.workers.work(pieces, room):
                     bar.update(piece.samples)
                     self._take(receipt)
-                    show(bar, self.books, end, self._started, len(self.failed))
+                    if time.monotonic() - shown >= SHOW_EVERY:  # pass@1 of a large pool takes a while to count
+                        show(bar, self.books, end, self._started, len(self.failed))
+                        shown = time.monotonic()
         finally:
             for receipt in self.waiting:
                 _discard(receipt)
