@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.storage import is_stored
 
 _MINUTE, _DAY = 60.0, 86_400.0
 TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
@@ -37,7 +38,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def put_in_place(hidden: Path, path: Path) -> None:
     """Rename a complete file or folder, replacing what was there."""
     hidden.replace(path)
-    _flush_folder(path.parent)
+    if not is_stored(path):
+        _flush_folder(path.parent)
 
 
 def write_hidden(folder: Path, data: bytes | memoryview) -> Path:
@@ -67,6 +69,9 @@ def write_atomic(path: Path, data: bytes | memoryview) -> None:
     Raises PoolError (one line) for a full disk, a missing permission and the like.
     """
     try:
+        if is_stored(path):  # an object is complete or absent
+            path.write_bytes(data)
+            return
         with atomic_path(path) as temp:
             _write_flushed(temp, data)
     except OSError as error:
@@ -78,6 +83,9 @@ def _hidden(folder: Path) -> Path:
 
 
 def _write_flushed(path: Path, data: bytes | memoryview) -> None:
+    if is_stored(path):
+        path.write_bytes(data)
+        return
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -107,14 +115,15 @@ def remove_leftovers(folder: Path) -> None:
         if writer is None:
             continue
         with contextlib.suppress(OSError):
-            age = time.time() - path.stat().st_mtime
+            age = time.time() - (path.stat().st_mtime or time.time())
             is_gone = writer["host"] == socket.gethostname() and not psutil.pid_exists(int(writer["pid"]))
             if age > _DAY or (age > _MINUTE and is_gone):
                 _remove(path)
 
 
 def _remove(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)  # does nothing to a file
+    if not is_stored(path):
+        shutil.rmtree(path, ignore_errors=True)  # does nothing to a file
     with contextlib.suppress(OSError):
         path.unlink()
 

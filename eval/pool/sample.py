@@ -29,6 +29,7 @@ from offleash.eval.pool.settings import MAX_NEW_TOKENS, SampleSettings, shard_of
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem, Task
 from offleash.eval.sampling import Plan, Sampling
+from offleash.eval.storage import path_at
 from offleash.eval.tasks import load_task
 from offleash.eval.tasks.identity import add_code_version
 from offleash.eval.verify.dry_call import check_parts, check_task
@@ -282,8 +283,9 @@ def check_pool_folder(path: str | Path) -> Path:
     """The folder; raises an error if it is neither a pool nor can become one."""
     if not str(path).strip():
         raise ConfigError(f"a pool needs a folder, got {path!r}")
-    check_folder(Path(path))
-    return Path(path)
+    folder = path_at(path)
+    check_folder(folder)
+    return folder
 
 
 def _chosen(task: Task, settings: SampleSettings) -> list[Problem]:

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from offleash.eval.errors import PoolError
 from offleash.eval.files import check_is_file, put_in_place, write_atomic, write_hidden
 from offleash.eval.problem import Problem
+from offleash.eval.storage import StoragePath
 
 _NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
 _GROUP_BYTES, _GROUP_ROWS = 1 << 19, 256  # of a row group: so that some completions are read without the rest
@@ -150,7 +152,8 @@ class Parts:
     def staged(self, hidden: Path) -> pa.Table:
         """What `stage` wrote."""
         try:
-            return pq.read_table(hidden, page_checksum_verification=True).cast(self.schema)
+            with _source(hidden) as source:
+                return pq.read_table(source, page_checksum_verification=True).cast(self.schema)
         except (pa.ArrowException, OSError) as error:
             raise _gone(hidden, error) from error
 
@@ -187,15 +190,16 @@ class Parts:
                 groups = [i for i, held_here in enumerate(held) if not held_here.isdisjoint(problem_ids)]
                 if not groups:
                     return
-            about = pq.read_metadata(path)
-            encoded = [name for name in self.encoded if name in about.schema.names]
-            settings = {"metadata": about, "read_dictionary": encoded, "page_checksum_verification": True}
-            with pq.ParquetFile(path, **settings) as part:
-                stored = self._check(path, part.schema_arrow)
-                names = [stored[name] for name in columns if name in stored]
-                for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, groups, columns=names):
-                    batch.validate(full=True)
-                    yield self._with_later(batch.select(names), columns, stored)
+            with _source(path) as source:
+                about = pq.read_metadata(source)
+                encoded = [name for name in self.encoded if name in about.schema.names]
+                settings = {"metadata": about, "read_dictionary": encoded, "page_checksum_verification": True}
+                with pq.ParquetFile(source, **settings) as part:
+                    stored = self._check(path, part.schema_arrow)
+                    names = [stored[name] for name in columns if name in stored]
+                    for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, groups, columns=names):
+                        batch.validate(full=True)
+                        yield self._with_later(batch.select(names), columns, stored)
         # Besides arrow's own, what its Python layer raises on a mangled footer.
         except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
             reason = str(error).splitlines()[0]
@@ -270,7 +274,7 @@ class Parts:
 @lru_cache(maxsize=4096)
 def _problems_held(path: Path, size: int, changed: int, number: int) -> tuple[frozenset[str], ...]:
     """The problems in each row group of a part. Remembered for as long as the file is the same."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as part:
+    with _source(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as part:
         groups = [part.read_row_group(i, ["problem_id"]).column(0) for i in range(part.num_row_groups)]
     return tuple(frozenset(pc.unique(column).to_pylist()) for column in groups)
 
@@ -279,7 +283,8 @@ def _null_count(path: Path, column: str) -> tuple[int, int]:
     """Rows without a value in a column, and all rows. A part that does not count them is taken to have none without."""
     check_is_file(path)
     try:
-        metadata = pq.read_metadata(path)
+        with _source(path) as source:
+            metadata = pq.read_metadata(source)
     except (pa.ArrowException, OSError) as error:
         raise PoolError(f"{path} is damaged ({str(error).splitlines()[0]}): move it away and resume") from error
     names = metadata.schema.names
@@ -287,6 +292,16 @@ def _null_count(path: Path, column: str) -> tuple[int, int]:
         return metadata.num_rows, metadata.num_rows
     groups = [metadata.row_group(i).column(names.index(column)) for i in range(metadata.num_row_groups)]
     return sum(g.statistics.null_count for g in groups if g.is_stats_set), metadata.num_rows
+
+
+@contextmanager
+def _source(path: Path) -> Iterator[Any]:
+    """What pyarrow reads a file from: the path of a file of this machine, an object opened."""
+    if isinstance(path, StoragePath):
+        with path.system.open_input_file(path.key) as file:
+            yield file
+    else:
+        yield path
 
 
 def _by_time() -> str:
@@ -346,7 +361,8 @@ def read_problems(path: Path) -> tuple[list[Problem], list[tuple[str, ...] | Non
     """The problems in order, and their answers where listed. Raises PoolError if the file is missing or damaged."""
     check_is_file(path)
     try:
-        rows = pq.read_table(path, page_checksum_verification=True).to_pylist()
+        with _source(path) as source:
+            rows = pq.read_table(source, page_checksum_verification=True).to_pylist()
         problems = [Problem(row["id"], json.loads(row["prompt"]), row["gold"], json.loads(row["meta"])) for row in rows]
         answers = [None if row["answers"] is None else tuple(row["answers"]) for row in rows]
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
