@@ -4,10 +4,10 @@
     python bench/run.py verify plans          # some of them
     python bench/run.py --list
 
-A benchmark takes part by a function `quick()` that returns rows of (name, ratio); files without one are run by hand. Each
-runs in a process of its own, in the order of the file names. The table goes to `bench/results/` as Markdown and JSON,
-with the machine, the versions and how busy the machine was: ratios by the clock of a busy machine prove little. A
-benchmark that fails, or whose package is not installed, is in the table with the reason, and the status is 1.
+A benchmark takes part by a function `quick()` that returns rows of (name, ratio); files without one are run by hand.
+Each runs in a process of its own, in the order of the file names. The table goes to `bench/results/` as Markdown and
+JSON, with the machine, the versions and how busy the machine was: ratios by the clock of a busy machine prove little.
+A benchmark that fails, or whose package is not installed, is in the table with the reason, and the status is 1.
 """
 
 import argparse

@@ -197,11 +197,11 @@ def sample(folder: Path, *words: str, code: str = "") -> "subprocess.Popen[str]"
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=900)
     return process.returncode, out, err
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 120.0) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 600.0) -> Any:
     until = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < until, "it never came"
