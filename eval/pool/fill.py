@@ -105,7 +105,7 @@ class Fill:
 
     def _save(self, bar: Any) -> None:
         """Verify and append what is pending; under a plan that stops early, samples after a gap wait."""
-        if ready := self._ready():
+        while ready := self._ready():
             batch = verified(self.pool, self.task, ready)
             self.books.check(batch)
             kept_r = self.books.kept_r(batch)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -240,22 +241,25 @@ class RayFill:
 
     def _take(self, receipt: Receipt) -> None:
         """What was drawn is kept first, whatever went wrong after it."""
+        self.failed += receipt.failed
         if receipt.batch is not None or receipt.drawn:
+            self._failed_in_a_row = 0
             self.waiting.append(receipt)
             self._save()
+        else:
+            self._failed_in_a_row += len(receipt.failed)
         if receipt.failure:
             raise EngineError(f"{receipt.failure}. {GO_ON}")
-        if receipt.failed:
-            self.failed += receipt.failed
-            self._failed_in_a_row = len(receipt.failed) + (0 if receipt.batch else self._failed_in_a_row)
-            if self._failed_in_a_row >= PATIENCE:
-                raise out_of_patience(receipt.failed[-1])
+        if self._failed_in_a_row >= PATIENCE:
+            raise out_of_patience(self.failed[-1])
 
     def _save(self) -> None:
-        ready = self.books.in_order([_blocks(receipt) for receipt in self.waiting])
-        for place in ready:
-            self._keep(self.waiting[place])
-        self.waiting = [receipt for place, receipt in enumerate(self.waiting) if place not in set(ready)]
+        """Keep what is waiting; under a plan that stops early, samples after a gap go on waiting."""
+        while ready := self.books.in_order([_blocks(receipt) for receipt in self.waiting]):
+            taken = [self.waiting[place] for place in ready]
+            self.waiting = [receipt for place, receipt in enumerate(self.waiting) if place not in set(ready)]
+            for receipt in taken:
+                self._keep(receipt)
 
     def _keep(self, receipt: Receipt) -> None:
         batch = receipt.batch or verified(self.pool, self.task, receipt.drawn)
@@ -271,7 +275,7 @@ class RayFill:
         if written is not None and kept_r.all():
             self.pool.adopt(written)
         elif kept_r.any():
-            rows = batch.table if written is None else self.pool.parts.staged(written)
+            rows: Any = batch.table if written is None else self.pool.parts.staged(written)
             self.pool.append(rows.filter(kept_r))
 
 
@@ -305,7 +309,9 @@ def _discard(receipt: Receipt) -> None:
 @contextmanager
 def _own_modules_by_value(ray: Any) -> Iterator[None]:
     """What the user's own modules define travels as code: another machine may have another version of their files."""
-    own = [module for name, module in list(sys.modules.items()) if name != "__main__" and not is_installed(name)]
+    files = {name: module for name, module in list(sys.modules.items()) if getattr(module, "__file__", None)}
+    named = {name: module for name, module in files.items() if getattr(module, "__name__", "") == name != "__main__"}
+    own = [module for name, module in named.items() if isinstance(module, ModuleType) and not is_installed(name)]
     for module in own:
         ray.cloudpickle.register_pickle_by_value(module)
     try:

@@ -150,6 +150,10 @@ def test_whoever_verifies_and_writes_the_pool_is_that_of_one_machine(
     assert totals.samples == len(rows(tmp_path / "pool")) == len(rows(other.path))
     assert totals.pass_at_1 == pytest.approx(0.3125, abs=0.1)
     assert fill_here(threshold_pool(tmp_path / "pool", successes), workers).samples == 0
+    for path in pool.parts.paths()[1::2]:
+        path.unlink()  # somebody moved damaged parts away
+    assert fill_here(threshold_pool(tmp_path / "pool", successes), workers).samples > 0
+    assert rows(tmp_path / "pool") == rows(tmp_path / "other")
 
 
 def test_samples_that_repeat_and_a_verifier_that_fails_never_reach_the_pool(tmp_path: Path) -> None:
