@@ -45,7 +45,9 @@ class Bench:
         self.task: Task = load_task("countdown", split="probe", n=options.problems)
         self.prepared = prepare_prompts(self.task.problems, self.source.tokenizer)
         self.sampling = Sampling(max_new_tokens=options.max_new_tokens)
-        self.engine = VllmEngine(self.source, context=self.prepared.longest + options.max_new_tokens)
+        # On a CPU it is the share of the machine's memory that the cache takes.
+        room: dict[str, Any] = {"gpu_memory_utilization": 0.2} if on_cpu() else {}
+        self.engine = VllmEngine(self.source, context=self.prepared.longest + options.max_new_tokens, **room)
 
     def pool(self, seed: int) -> Pool:
         return make_pool(

@@ -194,7 +194,7 @@ def test_a_piece_is_a_part_of_a_sensible_size_and_the_pieces_are_all_of_the_work
 def sample(folder: Path, *words: str, code: str = "") -> "subprocess.Popen[str]":
     """The command in a process of its own; `code` is a module `mine` for it and its workers."""
     (folder.parent / "mine.py").write_text(code)
-    env = {**os.environ, "PYTHONPATH": str(folder.parent), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": str(folder.parent), "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
     env.pop("RAY_ADDRESS", None)
     line = [sys.executable, "-m", "offleash.train.cli", "sample", *WORDS, "--pool", str(folder), *words]
     return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
