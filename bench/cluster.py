@@ -11,6 +11,7 @@ on the machine change less: with a driver that needs d and a worker that needs w
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -33,6 +34,7 @@ from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Sampling
 from offleash.eval.verify.health import Failures
 
+os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 would let the driver go first
 PROBLEMS = 40
 SAMPLING = Sampling(max_new_tokens=512)
 

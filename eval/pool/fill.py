@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from tqdm.auto import tqdm
 
 from offleash.eval.console import visible
 from offleash.eval.engines.base import Drawn, Engine, Prompt, Request
 from offleash.eval.errors import EngineError
-from offleash.eval.pool.batch import Books, Totals, verified
+from offleash.eval.pool.batch import Batch, Books, Totals, verified
 from offleash.eval.pool.ledger import Block, round_ends
 from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Task
@@ -23,6 +24,8 @@ from offleash.eval.sampling import Sampling, sample_seed
 from offleash.eval.verify.health import Failures
 
 PART_SAMPLES = 16_384
+VERIFY_AHEAD = 512
+"""Samples are verified in groups of this size, as they come: an engine in a process of its own goes on meanwhile."""
 PATIENCE = 16
 """Requests that may fail in a row before the run stops."""
 
@@ -45,8 +48,9 @@ class Fill:
         self.books = Books(self.pool, self.engine.block, self.failures)
         self.ledger, self.totals = self.books.ledger, self.books.totals
         self.pending: list[Drawn] = []
+        self.judged: list[Batch] = []
         self.failed: list[str] = []
-        self._pending = self._failed_in_a_row = 0
+        self._failed_in_a_row = 0
         self._end = self.pool.spec.k
         self._started = self._saved = time.monotonic()
 
@@ -63,7 +67,8 @@ class Fill:
         return self.totals
 
     def _round(self, blocks: Sequence[Block], progress: bool) -> None:
-        self.pending, self.failed, self._pending, self._failed_in_a_row = [], [], 0, 0
+        self.pending, self.judged, self.failed, self._failed_in_a_row = [], [], [], 0
+        self._pending = self._unsaved = 0
         asked = requests_of(self.pool, self.prompts, blocks)
         stream = iter(self.engine.generate(asked, self.sampling))
         with sampling_bar(self.books, self._end, sum(block.size for block in blocks), progress) as bar:
@@ -94,6 +99,9 @@ class Fill:
             self._failed_in_a_row = 0
             self.pending.append(drawn)
             self._pending += drawn.request.n
+            self._unsaved += drawn.request.n
+            if self._pending >= VERIFY_AHEAD and self.ledger.successes is None:
+                self._verify(self.pending)
             return
         self.failed.append(reason)
         self._failed_in_a_row += 1
@@ -101,22 +109,33 @@ class Fill:
             raise out_of_patience(reason)
 
     def _is_time_to_save(self) -> bool:
-        return self._pending >= PART_SAMPLES or time.monotonic() - self._saved >= self.save_every
+        return self._unsaved >= PART_SAMPLES or time.monotonic() - self._saved >= self.save_every
 
     def _save(self, bar: Any) -> None:
         """Verify and append what is pending; under a plan that stops early, samples after a gap wait."""
-        while ready := self._ready():
-            batch = verified(self.pool, self.task, ready)
-            self.books.check(batch)
-            kept_r = self.books.kept_r(batch)
-            assert batch.table is not None
-            self.pool.append(batch.table if kept_r.all() else batch.table.filter(kept_r))
-            self.books.count(batch, kept_r)
-            done = {id(drawn) for drawn in ready}
-            self.pending = [drawn for drawn in self.pending if id(drawn) not in done]
-        self._pending = sum(request.n for request, _ in self.pending)
+        while (ready := self._ready()) or self.judged:
+            if ready:
+                self._verify(ready)
+            self._write()
+        self._unsaved = self._pending
         self._saved = time.monotonic()
         show(bar, self.books, self._end, self._started, len(self.failed))
+
+    def _verify(self, ready: Sequence[Drawn]) -> None:
+        self.judged.append(verified(self.pool, self.task, ready))
+        done = {id(drawn) for drawn in ready}
+        self.pending = [drawn for drawn in self.pending if id(drawn) not in done]
+        self._pending = sum(request.n for request, _ in self.pending)
+
+    def _write(self) -> None:
+        """One part of all that is verified, if nothing speaks against any of it."""
+        batches, self.judged = self.judged, []
+        for batch in batches:
+            self.books.check(batch)
+        kept = [(batch, self.books.kept_r(batch)) for batch in batches]
+        self.pool.append(pa.concat_tables(batch.table.filter(kept_r) for batch, kept_r in kept))
+        for batch, kept_r in kept:
+            self.books.count(batch, kept_r)
 
     def _ready(self) -> list[Drawn]:
         if self.ledger.successes is not None:  # a problem may have stopped in an earlier part
