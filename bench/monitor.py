@@ -12,6 +12,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from trl import GRPOTrainer
@@ -60,11 +61,11 @@ def seconds_per_step(trainer: GRPOTrainer) -> float:
     return (time.perf_counter() - start) / trainer.state.global_step
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> list[tuple[str, float]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, help="default: the recipe's")
     parser.add_argument("--repeats", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     kinds = {"plain TRL": plain_trl, "ours, no monitor": ours, "ours, monitor": ours_watched}
     times: dict[str, list[float]] = {name: [] for name in kinds}
     with tempfile.TemporaryDirectory() as scratch:
@@ -77,6 +78,16 @@ def main() -> None:
     reference = statistics.median(times["plain TRL"])
     for name, values in times.items():
         print(f"{name:20}{statistics.median(values):8.3f}{statistics.median(values) / reference:8.3f}")
+    return [
+        (f"seconds per step of {name} against plain TRL", statistics.median(values) / reference)
+        for name, values in times.items()
+        if name != "plain TRL"
+    ]
+
+
+def quick() -> list[tuple[str, float]]:
+    """For `make bench`."""
+    return main(["--steps", "20"])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ batch: a problem gets 32 draws, then as many again as it has, until it is done.
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -178,19 +178,20 @@ def shares(table: Dynamics) -> str:
     return "/".join(f"{100 * count / table.total:.1f}" for count in counts)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> list[tuple[str, float]]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--k", type=int, default=8192, help="draws of the fixed plan, and cap of the adaptive one")
     parser.add_argument("--successes", type=int, nargs="+", default=[1, 5], help="successes at which a problem is done")
     parser.add_argument("--copies", type=int, default=5, help="problems drawn for each one of the paper")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     rng = np.random.default_rng(options.seed)
     drawn = list(mixes(options.k, options.copies, rng))
 
     print(f"P/S/E/O in %; draws per problem and model out of {options.k}; fewer = fixed / adaptive\n")
     titles = f"{'r':>3}{'draws':>7}{'fewer':>8}{'batches':>9}{'agree':>8}"
     print(f"{'mix':25}{'paper P/S/E/O':>20}{'drawn P/S/E/O':>20}{titles}")
+    saved: list[tuple[str, float]] = []
     for successes in options.successes:
         rows: list[Cost] = []
         for mix in drawn:
@@ -199,14 +200,21 @@ def main() -> None:
             rows.append(spent)
         expected, batched, fixed, agree = np.sum(rows, axis=0)
         totals = Cost(expected, batched, fixed, agree / len(rows))
+        saved.append((f"samples of a fixed k against until {successes} successes", fixed / expected))
         print_row("all", "", "", successes, totals, 2 * sum(mix.base_p.size for mix in drawn))
         print()
+    return saved
 
 
 def print_row(name: str, paper: str, table: str, successes: int, spent: Cost, pools: int) -> None:
     fewer, batched = spent.fixed / spent.expected, spent.fixed / spent.batched
     numbers = f"{spent.expected / pools:>7.0f}{fewer:>7.2f}x{batched:>8.2f}x{100 * spent.agree:>7.1f}%"
     print(f"{name:25}{paper:>20}{table:>20}{successes:>3}{numbers}")
+
+
+def quick() -> list[tuple[str, float]]:
+    """For `make bench`."""
+    return main(["--copies", "1"])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import resource
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -102,11 +102,11 @@ def measure(way: str, tokens: int, repeats: int, out: Connection) -> None:
     out.send((peak - held, statistics.median(times), result))
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> list[tuple[str, float]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     context = multiprocessing.get_context("spawn")
     rows = {}
     for way in WAYS:
@@ -122,6 +122,15 @@ def main() -> None:
             f"{way:12} {peak / 2**20:9.0f} {peak / rows['naive'][0]:9.3f} {seconds:8.2f} "
             f"{seconds / rows['TRL'][1]:7.2f} {logprob:14.3f} {entropy:9.5f}"
         )
+    return [
+        ("scoring: peak memory against a naive pass", rows["Offleash"][0] / rows["naive"][0]),
+        ("scoring: seconds against TRL's fused head", rows["Offleash"][1] / rows["TRL"][1]),
+    ]
+
+
+def quick() -> list[tuple[str, float]]:
+    """For `make bench`."""
+    return main(["--tokens", "512", "--repeats", "1"])
 
 
 if __name__ == "__main__":

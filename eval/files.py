@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.storage import is_stored
 
 _MINUTE, _DAY = 60.0, 86_400.0
 TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
@@ -26,13 +27,40 @@ TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A hidden name beside `path` for a file or a folder: renamed to `path` at the end, removed if the body raises."""
-    temp = path.with_name(f".{uuid.uuid4().hex}.{os.getpid()}.{socket.gethostname()}.tmp")
+    temp = _hidden(path.parent)
     try:
         yield temp
-        temp.replace(path)
-        _flush_folder(path.parent)
+        put_in_place(temp, path)
     finally:
         _remove(temp)
+
+
+def put_in_place(hidden: Path, path: Path) -> None:
+    """Rename a complete file or folder, replacing what was there."""
+    hidden.replace(path)
+    if not is_stored(path):
+        _flush_folder(path.parent)
+
+
+def write_hidden(folder: Path, data: bytes | memoryview) -> Path:
+    """A file that no reader looks at, flushed to disk, for `put_in_place`. Raises PoolError as `write_atomic` does."""
+    path = _hidden(folder)
+    try:
+        _write_flushed(path, data)
+    except OSError as error:
+        _remove(path)
+        raise _cannot_write(path, error) from error
+    return path
+
+
+@contextlib.contextmanager
+def hidden_mark(folder: Path) -> Iterator[Path]:
+    """A hidden empty file while the body runs: a process of another machine that sees it shares the folder."""
+    path = write_hidden(folder, b"")
+    try:
+        yield path
+    finally:
+        _remove(path)
 
 
 def write_atomic(path: Path, data: bytes | memoryview) -> None:
@@ -41,13 +69,32 @@ def write_atomic(path: Path, data: bytes | memoryview) -> None:
     Raises PoolError (one line) for a full disk, a missing permission and the like.
     """
     try:
-        with atomic_path(path) as temp, temp.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        if is_stored(path):  # an object is complete or absent
+            path.write_bytes(data)
+            return
+        with atomic_path(path) as temp:
+            _write_flushed(temp, data)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise PoolError(f"cannot write {path}: {reason}; make room or choose another folder, then resume") from error
+        raise _cannot_write(path, error) from error
+
+
+def _hidden(folder: Path) -> Path:
+    return folder / f".{uuid.uuid4().hex}.{os.getpid()}.{socket.gethostname()}.tmp"
+
+
+def _write_flushed(path: Path, data: bytes | memoryview) -> None:
+    if is_stored(path):
+        path.write_bytes(data)
+        return
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cannot_write(path: Path, error: OSError) -> PoolError:
+    reason = error.strerror or str(error)
+    return PoolError(f"cannot write {path}: {reason}; make room or choose another folder, then resume")
 
 
 def check_is_file(path: Path) -> None:
@@ -68,14 +115,15 @@ def remove_leftovers(folder: Path) -> None:
         if writer is None:
             continue
         with contextlib.suppress(OSError):
-            age = time.time() - path.stat().st_mtime
+            age = time.time() - (path.stat().st_mtime or time.time())
             is_gone = writer["host"] == socket.gethostname() and not psutil.pid_exists(int(writer["pid"]))
             if age > _DAY or (age > _MINUTE and is_gone):
                 _remove(path)
 
 
 def _remove(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)  # does nothing to a file
+    if not is_stored(path):
+        shutil.rmtree(path, ignore_errors=True)  # does nothing to a file
     with contextlib.suppress(OSError):
         path.unlink()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
+from offleash.eval.storage import is_stored
 
 LOCK = ".lock"
 
@@ -26,6 +27,9 @@ def hold(folder: Path, message: str) -> int:
 
 def try_hold(folder: Path) -> int | None:
     """As `hold`; None if another process holds the lock."""
+    if is_stored(folder):
+        say(f"offleash: {folder} cannot be locked, storage has no locks: start no other run in it", error=True)
+        return os.open(os.devnull, os.O_RDONLY)
     lock = _opened(folder, LOCK)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,6 +54,9 @@ def held(folder: Path, message: str) -> Iterator[None]:
 @contextmanager
 def awaited(folder: Path, name: str) -> Iterator[None]:
     """Hold the lock called `name`, for something short: a process that finds it taken waits."""
+    if is_stored(folder):
+        yield
+        return
     lock = _opened(folder, name)
     try:
         try:

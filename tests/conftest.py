@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import os
+import runpy
 import signal
 import tempfile
 from collections import defaultdict
@@ -72,34 +73,9 @@ def lab_model() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="session")
 def vllm_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded model with heads of 32 instead of 24, which vLLM's kernels for CPUs do not know.
-
-    It is the same function: what is added to the heads is 0, the larger scale is made up for in the queries, and with
-    another base of the rotary embedding the frequencies in use stay what they were.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    old, new, model = 24, 32, AutoModelForCausalLM.from_pretrained(LAB_BASE, dtype="float32")
-    config = AutoConfig.from_pretrained(LAB_BASE)
-    config.head_dim, heads = new, config.num_attention_heads
-    config.rope_parameters["rope_theta"] **= new / old
-    wide = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    wide.generation_config = model.generation_config
-    state = model.state_dict()
-    for name, weight in state.items():
-        if "_proj" in name and "self_attn" in name:
-            rows = weight.T if "o_proj" in name else weight
-            halves = rows.unflatten(0, (heads, 2, old // 2)) * ((new / old) ** 0.5 if "q_proj" in name else 1.0)
-            rows = torch.nn.functional.pad(halves, (0, 0, 0, (new - old) // 2)).flatten(0, 2)
-            state[name] = rows.T.contiguous() if "o_proj" in name else rows
-    wide.load_state_dict(state)
-    ids = torch.arange(35)[None]
-    with torch.no_grad():
-        torch.testing.assert_close(wide.eval()(ids).logits, model.eval()(ids).logits, atol=1e-4, rtol=1e-4)
+    """The embedded model with heads that vLLM's kernels for CPUs know."""
     folder = tmp_path_factory.mktemp("vllm") / "base"
-    wide.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(LAB_BASE).save_pretrained(folder)
+    runpy.run_path(str(LAB_BASE.parent / "widen.py"))["widen"](folder)
     return folder
 
 

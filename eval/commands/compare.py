@@ -41,6 +41,7 @@ from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.files import check_writable
 from offleash.eval.flags import command_parser
+from offleash.eval.storage import path_at
 
 _EXAMPLES, _PAGE_EXAMPLES = 10, 1000
 FILES = ("json", "markdown", "latex", "html")
@@ -128,9 +129,10 @@ def _pools(options: argparse.Namespace) -> tuple[list[Path], list[Any]]:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("compare", __doc__)
     add = parser.add_argument
-    add("pools", nargs="*", type=Path, metavar="POOL", help="RUN, or BASE POLICY; more than two are a series")
-    add("--base", nargs="+", type=Path, metavar="POOL", help="the base's pools, one per task")
-    add("--policy", nargs="+", type=Path, action="append", metavar="POOL", help="a policy's pools; repeat for a series")
+    add("pools", nargs="*", type=path_at, metavar="POOL", help="RUN, or BASE POLICY; more than two are a series")
+    add("--base", nargs="+", type=path_at, metavar="POOL", help="the base's pools, one per task")
+    series = "a policy's pools; repeat for a series"
+    add("--policy", nargs="+", type=path_at, action="append", metavar="POOL", help=series)
     add("--k", type=int, help="compare at K draws of each problem (default: all that both sides have)")
     add("--force", action="store_true", help="compare although template or sampling differ, with a warning")
     add("--pair", metavar="NAME", help="show the paper's numbers for this model pair next to ours")

@@ -25,6 +25,7 @@ from offleash.eval.convert.readers.record import Reading
 from offleash.eval.errors import ConfigError
 from offleash.eval.flags import command_parser, json_option
 from offleash.eval.problem import Task
+from offleash.eval.storage import is_stored, path_at
 from offleash.eval.tasks import load_task
 
 
@@ -34,7 +35,9 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--step takes one step and --steps all of them: give one of the two")
     task = _load_task(options)
     paths = [Path(name) for name in options.file]
-    target = Path(options.pool)
+    target = path_at(options.pool)
+    if is_stored(target):
+        raise ConfigError(f"offleash import writes into a folder of this machine, not {target}: copy the pool then")
     known = {
         "task": task,
         "reading": Reading(options.filter, options.correct, options.threshold, answer=options.answer),

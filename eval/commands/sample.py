@@ -16,6 +16,7 @@ from offleash.eval.flags import from_flags, json_option
 from offleash.eval.pool.settings import SampleSettings
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Task
+from offleash.eval.storage import path_at
 from offleash.eval.tasks import check_task_name, load_task
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _tasks(named: list[tuple[str, dict[str, Any]]], pool: str, stack: ExitStack)
     for name, arguments in named:
         task = load_task(name, **arguments)
         stack.callback(getattr(task, "close", lambda: None))
-        folder = pool if len(named) == 1 else Path(pool, task.name.replace("/", "-"))
+        folder = pool if len(named) == 1 else path_at(pool) / task.name.replace("/", "-")
         if folder in folders:
             raise ConfigError(f"two tasks are called {task.name!r}: sample them into separate pools, one call each")
         folders.add(folder)

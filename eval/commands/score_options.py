@@ -5,6 +5,7 @@ from pathlib import Path
 
 from offleash.eval.flags import add_flags, command_parser
 from offleash.eval.scoring.settings import ScoreSettings
+from offleash.eval.storage import path_at
 
 DESCRIPTION = """Log-probability, perplexity and token entropy of given texts under a model, by teacher forcing: of the
 completions in a pool, or of reference traces in a file. Scores of a pool are stored inside it, in
@@ -47,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         usage="offleash score POOL [POOL ...] --model MODEL [MODEL ...] [options]\n"
         "       offleash score --traces FILE [FILE ...] --model MODEL [MODEL ...] [options]",
     )
-    made.add_argument("pools", nargs="*", type=Path, metavar="POOL", help="folders of the pools to score")
+    made.add_argument("pools", nargs="*", type=path_at, metavar="POOL", help="folders of the pools to score")
     _both(made.add_argument_group("model and settings"))
     _pools(made.add_argument_group("pools"))
     _traces(made.add_argument_group("traces"))

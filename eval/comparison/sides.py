@@ -14,6 +14,7 @@ from offleash.eval.comparison.result import SideInfo
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.fingerprint import canonical_json, problems_fingerprint
 from offleash.eval.pool.pool import Pool
+from offleash.eval.storage import path_at
 
 PoolSource = str | Path | Pool
 """A pool, the folder of one, or a folder that holds pools."""
@@ -61,7 +62,8 @@ def find_policies(source: PoolSource | Sequence[PoolSource | Sequence[PoolSource
     """The sides in `source`: all that a folder holds, and those of each item of a list; an inner list is one side."""
     sides: list[Side] = []
     for item in _as_list(source):
-        sides += _sides_below(Path(item)) if isinstance(item, str | Path) else [_one_side(_as_list(item), "a policy")]
+        is_path = isinstance(item, str | Path)
+        sides += _sides_below(path_at(item)) if is_path else [_one_side(_as_list(item), "a policy")]
     return sides
 
 
@@ -72,7 +74,7 @@ def _as_list(source: Any) -> list[Any]:
 def _one_side(sources: Sequence[PoolSource], role: str) -> Side:
     if not sources:
         raise ConfigError(f"{role} has no pools: name at least one")
-    paths = [source.path if isinstance(source, Pool) else Path(source) for source in sources]
+    paths = [source.path if isinstance(source, Pool) else path_at(source) for source in sources]
     found: dict[Path, Pool] = {}
     for source, path in zip(sources, paths, strict=True):
         found |= {source.path: source} if isinstance(source, Pool) else {p: Pool.open(p) for p in _pool_folders(path)}

@@ -105,10 +105,16 @@ class Ledger:
 
     def blocks(self, end: int, size: int) -> list[Block]:
         """What is missing below `end` of problems that are not done, in index order, cut at multiples of `size`."""
+        return [Block(*row) for row in self.block_table(end, size).tolist()]
+
+    def block_table(self, end: int, size: int) -> NDArray[np.int32]:
+        """As `blocks`, [blocks, 3]: there may be many millions."""
         open_p = [p for p in range(len(self._state_pk)) if not self.is_done(p)]
         end_p = np.minimum(self.budget_p, end)
-        found = [block for p in open_p for block in runs(p, self._state_pk[p, : end_p[p]] == _UNSEEN, size)]
-        return sorted(found, key=lambda block: (block.start, block.problem))
+        none = np.zeros((0, 3), np.int32)
+        found = [_run_table(p, self._state_pk[p, : end_p[p]] == _UNSEEN, size) for p in open_p]
+        table_b3 = np.concatenate([none, *found])
+        return table_b3[np.lexsort((table_b3[:, 0], table_b3[:, 1]))]
 
     def pass_at_1(self, end: int) -> float:
         """Mean over problems, unbiased: of those sampled so far, or of the stopped experiment capped at `end`."""
@@ -124,11 +130,16 @@ class Ledger:
 
 def runs(problem: int, missing_k: np.ndarray, size: int) -> list[Block]:
     """Consecutive missing indices, cut at multiples of `size`."""
+    return [Block(*row) for row in _run_table(problem, missing_k, size).tolist()]
+
+
+def _run_table(problem: int, missing_k: np.ndarray, size: int) -> NDArray[np.int32]:
     indices = np.flatnonzero(missing_k)
-    if not len(indices):
-        return []
-    breaks = np.flatnonzero((np.diff(indices) != 1) | (indices[1:] % size == 0)) + 1
-    return [Block(problem, int(run[0]), len(run)) for run in np.split(indices, breaks)]
+    starts = np.ones(len(indices), dtype=bool)
+    starts[1:] = (np.diff(indices) != 1) | (indices[1:] % size == 0)
+    first = np.flatnonzero(starts)
+    counts = np.diff(first, append=len(indices))
+    return np.stack([np.full(len(first), problem), indices[first], counts], axis=1).astype(np.int32)
 
 
 def _first(flag_pk: np.ndarray) -> np.ndarray:

@@ -210,7 +210,7 @@ def check_folder(folder: Path) -> None:
     try:
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     except OSError as error:
-        raise PoolError(f"cannot read {folder}: {error.strerror}; choose another folder") from error
+        raise PoolError(f"cannot read {folder}: {error.strerror or error}; choose another folder") from error
     if NAME in names or (folder / NAME).exists():
         return
     if any(name.startswith("samples") and name.endswith(".parquet") for name in names):
@@ -232,7 +232,7 @@ def _content(path: Path) -> Any:
         what = f"is not a pool: it has no {NAME}" if folder.is_dir() else "does not exist"
         raise PoolError(f"{folder} {what}; check the path, or sample a pool there first") from None
     except OSError as error:
-        raise PoolError(f"cannot read {path}: {error.strerror}") from error
+        raise PoolError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise PoolError(f"{path} is not readable as JSON ({error}); restore it or sample a new pool") from error
 

@@ -21,6 +21,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import SCHEMA
 from offleash.eval.pool.store import Chunk
 from offleash.eval.problem import Problem
+from offleash.eval.storage import path_at
 
 _COMPARED = ("completion", "answer", "spelling", "correct", "status", "tokens")
 """Log-probabilities differ in their last digits between machines."""
@@ -53,7 +54,7 @@ def merge_pools(out: str | Path, pools: Sequence[str | Path]) -> Merged:
     """
     if not pools:
         raise ConfigError("there is nothing to merge: name at least one pool")
-    target = Path(out)
+    target = path_at(out)
     check_folder(target)
     sources = [Pool.open(path) for path in pools if Path(path).resolve() != target.resolve()]
     every = [Pool.open(target), *sources] if (target / NAME).exists() else sources

@@ -42,6 +42,7 @@ from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.pool.spellings import SPELLING_COLUMNS, Level, Spelled, count_spellings
 from offleash.eval.pool.store import Answers, Chunk, Draws, Parts, Seen
 from offleash.eval.problem import Problem
+from offleash.eval.storage import path_at
 
 _NOTE_ROWS = 5_000_000
 _FORMER_NAMES = {"extracted_by": "step"}  # of columns, in parts of format 1
@@ -76,7 +77,7 @@ class Pool:
         cls, path: str | Path, spec: PoolSpec, problems: Sequence[Problem], answers: Answers | None = None
     ) -> "Pool":
         """A new, empty pool. `answers`: the correct answer classes of each problem, None where they are not listed."""
-        folder = Path(path)
+        folder = path_at(path)
         if not _make(folder, spec, problems, answers):
             raise PoolError(f"{folder} is already a pool: open it, or choose another folder")
         return cls.open(folder)
@@ -84,8 +85,9 @@ class Pool:
     @classmethod
     def open(cls, path: str | Path) -> "Pool":
         """An existing pool, all of it."""
-        found = Manifest.read(Path(path))
-        return cls(Path(path), found, found.spec, None)
+        folder = path_at(path)
+        found = Manifest.read(folder)
+        return cls(folder, found, found.spec, None)
 
     @classmethod
     def open_or_create(
@@ -97,7 +99,7 @@ class Pool:
         Raises PoolError naming every setting that differs, or a problem that has another content in the pool. An
         existing pool without a single sample is made anew.
         """
-        folder = Path(path)
+        folder = path_at(path)
         # Read back even if just created: another process may have done so at the same moment, with other settings.
         _make(folder, spec, problems, answers)
         pool = cls.open(folder)
@@ -183,6 +185,11 @@ class Pool:
             raise PoolError(f"{where}: problem {self.problem_ids[problem]!r} has index {index} more than once")
         self._check_unchanged()
         return self.parts.write(table)
+
+    def adopt(self, hidden: Path) -> Path:
+        """Make a part of what a worker wrote with `parts.stage`, of samples that this pool asked it for."""
+        self._check_unchanged()
+        return self.parts.adopt(hidden)
 
     def missing(self, k: int | None = None) -> list[np.ndarray]:
         """For each problem, in order, the indices below k (default: what was asked for) that are not sampled yet."""
@@ -350,7 +357,8 @@ def _make(folder: Path, spec: PoolSpec, problems: Sequence[Problem], answers: An
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
     except OSError as error:
-        raise PoolError(f"cannot create a pool in {folder}: {error.strerror}; choose a writable folder") from error
+        reason = error.strerror or error
+        raise PoolError(f"cannot create a pool in {folder}: {reason}; choose a writable folder") from error
     if (folder / NAME).exists():
         return False
     manifest.create(folder, spec, problems, answers)

@@ -23,6 +23,7 @@ from offleash.eval.pool.pool import Pool, parts_of
 from offleash.eval.pool.rows import SCHEMA, rows_table
 from offleash.eval.pool.store import Chunk, Parts, write_problems
 from offleash.eval.problem import Problem, RewardedTask, Task
+from offleash.eval.storage import path_at
 from offleash.eval.tasks import check_task_name, load_task
 from offleash.eval.transcript import final_turn
 from offleash.eval.verify.health import Failures
@@ -91,7 +92,7 @@ def rejudge_pool(
     >>> done.changes.samples, done.changes.verdicts, done.before == done.after
     (32, 0, True)
     """
-    folder = Path(path)
+    folder = path_at(path)
     if task_args and not (task is None or isinstance(task, str)):
         raise ConfigError(f"task_args are for a task given by name; {task.name!r} is built already")
     Manifest.read(folder)

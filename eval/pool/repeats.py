@@ -18,13 +18,11 @@ chooses at random from a small store, cannot be told from such a model without l
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from offleash.eval.engines.base import Completion
 from offleash.eval.errors import EngineError
 from offleash.eval.pool.pool import Pool
 
@@ -86,7 +84,7 @@ class Repeats:
             return
         for chunk in self.pool.scan(["completion", "tokens", "logprob"], limit=self.first_pb.shape[1]):
             columns = chunk.columns.to_pydict()
-            digests = [_digest(t, n) for t, n in zip(columns["completion"], columns["tokens"], strict=True)]
+            digests = [digest(t, n) for t, n in zip(columns["completion"], columns["tokens"], strict=True)]
             self.first_pb[chunk.problem_r, chunk.index_r] = digests
             self.first_logp_pb[chunk.problem_r, chunk.index_r] = np.array(columns["logprob"], dtype=np.float64)
             left -= len(digests)
@@ -95,10 +93,11 @@ class Repeats:
         for problem, digest_i in enumerate(self.first_pb):
             self.blocks_pb[problem, 0] = _hash(digest_i[digest_i > 0].tobytes())
 
-    def add(self, problem: int, start: int, completions: Sequence[Completion]) -> None:
-        """Count the repeats of a new block. Raises EngineError if it duplicates another block of the problem."""
-        digest_i = np.array([_digest(c.text, c.tokens) for c in completions], dtype=np.uint64)
-        logp_i = np.array([c.logprob for c in completions], dtype=np.float64)
+    def add(self, problem: int, start: int, digest_i: np.ndarray, logp_i: np.ndarray) -> None:
+        """Count the repeats of a new block: the digests of its completions and their log-probabilities, NaN if unknown.
+
+        Raises EngineError if it duplicates another block of the problem.
+        """
         self._check_twin(problem, start, digest_i, logp_i)
         is_known = not np.isnan(logp_i).any()
         if is_known:
@@ -209,7 +208,8 @@ def block_log_chance(digest_i: np.ndarray, logp_i: np.ndarray) -> float:
     return float(np.log(count_u[place_i] / len(digest_i)).sum())
 
 
-def _digest(text: str | None, tokens: int | None) -> int:
+def digest(text: str | None, tokens: int | None) -> int:
+    """Of one completion; never 0."""
     return _hash(f"{tokens}/{text}".encode("utf-8", "surrogatepass"))
 
 

@@ -12,20 +12,24 @@ from typing import Any
 from offleash.eval.console import say
 from offleash.eval.engines import check_engine_args, check_engine_name, load_engine
 from offleash.eval.engines.base import Engine, Prompt, library_versions
+from offleash.eval.engines.cluster.connection import import_ray
 from offleash.eval.engines.model import ModelSource, is_url, resolve_model
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import ConfigError
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.lock import held
-from offleash.eval.pool.fill import Fill, Totals
+from offleash.eval.pool.batch import Totals
+from offleash.eval.pool.fill import Fill
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.manifest import NAME, check_folder
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.ray_fill import RayFill, RayWorkers
 from offleash.eval.pool.rejudge import rejudge_pool
 from offleash.eval.pool.settings import MAX_NEW_TOKENS, SampleSettings, shard_of
 from offleash.eval.pool.spec import PoolSpec
 from offleash.eval.problem import Problem, Task
 from offleash.eval.sampling import Plan, Sampling
+from offleash.eval.storage import path_at
 from offleash.eval.tasks import load_task
 from offleash.eval.tasks.identity import add_code_version
 from offleash.eval.verify.dry_call import check_parts, check_task
@@ -115,7 +119,7 @@ class Sampler:
         self.source = _resolve(model, settings, self.engine_name)
         check_engine_args(self.engine_name, self.source, **settings.engine_args)
         self._tasks: list[Task] = []
-        self._engine: Engine | None = None
+        self._engine: Engine | RayWorkers | None = None
         self._context = 0
 
     def load_task(self, name: str, **arguments: Any) -> Task:
@@ -160,10 +164,15 @@ class Sampler:
                 if progress:
                     say(f"offleash: loading {self.source.name} with {self.engine_name}", error=True)
                 self._engine = self._load_engine()
-            failures, pool = Failures(limit=self.settings.max_verifier_failures), job.pool.again()
+            engine, pool = self._engine, job.pool.again()
+            failures = Failures(limit=self.settings.max_verifier_failures)
             if pool.manifest.is_former:
                 say(f"offleash: {path} was begun by an earlier version: new samples get other, independent seeds")
-            fill = Fill(pool, job.task, self._engine, job.prompts, job.sampling, self.settings.save_every, failures)
+            fill = (
+                RayFill(pool, job.task, engine, job.prompts, job.sampling, failures)
+                if isinstance(engine, RayWorkers)
+                else Fill(pool, job.task, engine, job.prompts, job.sampling, self.settings.save_every, failures)
+            )
             return fill.run(progress=progress)
 
     def close(self) -> None:
@@ -225,13 +234,11 @@ class Sampler:
         answers = [task.correct_answers(problem) for problem in planned.problems]
         return Pool.open_or_create(folder, spec, planned.problems, answers)
 
-    def _load_engine(self) -> Engine:
+    def _load_engine(self) -> Engine | RayWorkers:
         settings = self.settings
         if settings.ray is None:
             return load_engine(self.engine_name, self.source, context=self._context, **settings.engine_args)
-        from offleash.eval.engines.cluster.ray_engine import RayEngine
-
-        return RayEngine(
+        return RayWorkers(
             self.engine_name,
             self.source,
             context=self._context,
@@ -251,8 +258,6 @@ def _check_engine_settings(settings: SampleSettings, engine_name: str) -> None:
         return
     if served:
         raise ConfigError("ray is for engines that load a model: a server is sampled without it")
-    from offleash.eval.engines.cluster.ray_engine import import_ray
-
     import_ray()
 
 
@@ -278,8 +283,9 @@ def check_pool_folder(path: str | Path) -> Path:
     """The folder; raises an error if it is neither a pool nor can become one."""
     if not str(path).strip():
         raise ConfigError(f"a pool needs a folder, got {path!r}")
-    check_folder(Path(path))
-    return Path(path)
+    folder = path_at(path)
+    check_folder(folder)
+    return folder
 
 
 def _chosen(task: Task, settings: SampleSettings) -> list[Problem]:

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -23,8 +24,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from offleash.eval.errors import PoolError
-from offleash.eval.files import check_is_file, write_atomic
+from offleash.eval.files import check_is_file, put_in_place, write_atomic, write_hidden
 from offleash.eval.problem import Problem
+from offleash.eval.storage import StoragePath
 
 _NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
 _GROUP_BYTES, _GROUP_ROWS = 1 << 19, 256  # of a row group: so that some completions are read without the rest
@@ -139,14 +141,38 @@ class Parts:
 
     def write(self, table: pa.Table, name: str = "") -> Path:
         """Write a table of the schema as one part, called KIND-`name` (default: by the time)."""
-        path = self.folder / f"{self.kind}-{name or f'{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet'}"
+        path = self.folder / f"{self.kind}-{name or _by_time()}"
+        write_atomic(path, self._content(table))
+        return path
+
+    def stage(self, table: pa.Table) -> Path:
+        """Write a table of the schema as a hidden file, which `adopt` makes a part."""
+        return write_hidden(self.folder, self._content(table))
+
+    def staged(self, hidden: Path) -> pa.Table:
+        """What `stage` wrote."""
+        try:
+            with _source(hidden) as source:
+                return pq.read_table(source, page_checksum_verification=True).cast(self.schema)
+        except (pa.ArrowException, OSError) as error:
+            raise _gone(hidden, error) from error
+
+    def adopt(self, hidden: Path) -> Path:
+        """Make a hidden file a part."""
+        path = self.folder / f"{self.kind}-{_by_time()}"
+        try:
+            put_in_place(hidden, path)
+        except OSError as error:
+            raise _gone(hidden, error) from error
+        return path
+
+    def _content(self, table: pa.Table) -> memoryview:
         texts = [
             item.name for item in self.schema if pa.types.is_large_string(item.type) and item.name not in self.encoded
         ]
         text_bytes = sum(table.column(name).nbytes for name in texts)
         rows = max(_GROUP_ROWS, table.num_rows * _GROUP_BYTES // max(text_bytes, 1))
-        _write_table(path, table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}), rows)
-        return path
+        return _parquet(table.replace_schema_metadata({self.stamp_key: self.stamps[0].encode()}), rows)
 
     def read(self, path: Path, columns: Sequence[str], problem_ids: Set[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one part in bounded batches. Raises PoolError if it is damaged or has another stamp.
@@ -164,15 +190,16 @@ class Parts:
                 groups = [i for i, held_here in enumerate(held) if not held_here.isdisjoint(problem_ids)]
                 if not groups:
                     return
-            about = pq.read_metadata(path)
-            encoded = [name for name in self.encoded if name in about.schema.names]
-            settings = {"metadata": about, "read_dictionary": encoded, "page_checksum_verification": True}
-            with pq.ParquetFile(path, **settings) as part:
-                stored = self._check(path, part.schema_arrow)
-                names = [stored[name] for name in columns if name in stored]
-                for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, groups, columns=names):
-                    batch.validate(full=True)
-                    yield self._with_later(batch.select(names), columns, stored)
+            with _source(path) as source:
+                about = pq.read_metadata(source)
+                encoded = [name for name in self.encoded if name in about.schema.names]
+                settings = {"metadata": about, "read_dictionary": encoded, "page_checksum_verification": True}
+                with pq.ParquetFile(source, **settings) as part:
+                    stored = self._check(path, part.schema_arrow)
+                    names = [stored[name] for name in columns if name in stored]
+                    for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, groups, columns=names):
+                        batch.validate(full=True)
+                        yield self._with_later(batch.select(names), columns, stored)
         # Besides arrow's own, what its Python layer raises on a mangled footer.
         except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
             reason = str(error).splitlines()[0]
@@ -247,7 +274,7 @@ class Parts:
 @lru_cache(maxsize=4096)
 def _problems_held(path: Path, size: int, changed: int, number: int) -> tuple[frozenset[str], ...]:
     """The problems in each row group of a part. Remembered for as long as the file is the same."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as part:
+    with _source(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as part:
         groups = [part.read_row_group(i, ["problem_id"]).column(0) for i in range(part.num_row_groups)]
     return tuple(frozenset(pc.unique(column).to_pylist()) for column in groups)
 
@@ -256,7 +283,8 @@ def _null_count(path: Path, column: str) -> tuple[int, int]:
     """Rows without a value in a column, and all rows. A part that does not count them is taken to have none without."""
     check_is_file(path)
     try:
-        metadata = pq.read_metadata(path)
+        with _source(path) as source:
+            metadata = pq.read_metadata(source)
     except (pa.ArrowException, OSError) as error:
         raise PoolError(f"{path} is damaged ({str(error).splitlines()[0]}): move it away and resume") from error
     names = metadata.schema.names
@@ -266,11 +294,30 @@ def _null_count(path: Path, column: str) -> tuple[int, int]:
     return sum(g.statistics.null_count for g in groups if g.is_stats_set), metadata.num_rows
 
 
-def _write_table(path: Path, table: pa.Table, rows: int | None = None) -> None:
+@contextmanager
+def _source(path: Path) -> Iterator[Any]:
+    """What pyarrow reads a file from: the path of a file of this machine, an object opened."""
+    if isinstance(path, StoragePath):
+        with path.system.open_input_file(path.key) as file:
+            yield file
+    else:
+        yield path
+
+
+def _by_time() -> str:
+    return f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.parquet"
+
+
+def _gone(hidden: Path, error: Exception) -> PoolError:
+    reason = str(error).splitlines()[0]
+    return PoolError(f"{hidden}, which a worker wrote, cannot be used ({reason}): the same command draws it again")
+
+
+def _parquet(table: pa.Table, rows: int | None = None) -> memoryview:
     """In row groups of so many rows."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True, row_group_size=rows)
-    write_atomic(path, memoryview(sink.getvalue()))
+    return memoryview(sink.getvalue())
 
 
 def float_column(column: pa.Array) -> NDArray[np.float64]:
@@ -293,7 +340,7 @@ def write_problems(path: Path, problems: Sequence[Problem], answers: Answers) ->
     if doubled:
         raise PoolError(f"{len(doubled)} problem ids occur more than once, e.g. {doubled[0]!r}: make them unique")
     rows = [_problem_row(problem, listed) for problem, listed in zip(problems, answers, strict=True)]
-    _write_table(path, pa.Table.from_pylist(rows, schema=_PROBLEM_SCHEMA))
+    write_atomic(path, _parquet(pa.Table.from_pylist(rows, schema=_PROBLEM_SCHEMA)))
 
 
 def _problem_row(problem: Problem, answers: Sequence[str] | None) -> dict[str, Any]:
@@ -314,7 +361,8 @@ def read_problems(path: Path) -> tuple[list[Problem], list[tuple[str, ...] | Non
     """The problems in order, and their answers where listed. Raises PoolError if the file is missing or damaged."""
     check_is_file(path)
     try:
-        rows = pq.read_table(path, page_checksum_verification=True).to_pylist()
+        with _source(path) as source:
+            rows = pq.read_table(source, page_checksum_verification=True).to_pylist()
         problems = [Problem(row["id"], json.loads(row["prompt"]), row["gold"], json.loads(row["meta"])) for row in rows]
         answers = [None if row["answers"] is None else tuple(row["answers"]) for row in rows]
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:

@@ -5,7 +5,7 @@ answers that it should manage: one that takes longer than its gold ("timeout") i
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -35,9 +35,14 @@ class Failures:
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
         batch = list(verdicts)
-        self.counts.update(verdict.status for verdict in batch)
-        self.last = [verdict.failed for verdict in batch]
-        self.message = next((one.message for one in reversed(batch) if one.failed and one.message), self.message)
+        message = next((one.message for one in reversed(batch) if one.failed and one.message), "")
+        self.add_statuses([verdict.status for verdict in batch], message)
+
+    def add_statuses(self, statuses: Sequence[str], message: str) -> None:
+        """As `add`, of verdicts that were made elsewhere; `message` is that of the last failure."""
+        self.counts.update(statuses)
+        self.last = [status == "error" for status in statuses]
+        self.message = message or self.message
 
     @property
     def total(self) -> int:

@@ -1,14 +1,16 @@
 """Names of one's own things are found where one works."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from offleash.eval.engines import find_engine
 from offleash.eval.engines.base import Request
-from offleash.eval.engines.cluster.worker import Model, Worker
+from offleash.eval.engines.cluster.shared_engine import Model
 from offleash.eval.engines.model import resolve_model
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, EngineError
+from offleash.eval.pool.ray_worker import Worker
 from offleash.eval.registry import announced_imports, find, library_path
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import load_task
@@ -58,9 +60,10 @@ def test_an_engine_of_ones_own_is_found_by_a_cluster_worker_in_the_folder_of_the
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path.parent)
     model = Model.of(resolve_model("lab"))
-    options = {"starts": lambda: 1, "limit": 2, "folder": str(tmp_path)}
+    options = {"notices": SimpleNamespace(count_start=lambda: 1), "limit": 2, "folder": str(tmp_path)}
     worker = Worker("my_ray_engine:Mine", model, 64, Sampling(max_new_tokens=4), {}, **options)
-    assert "my engine was asked" in str(worker.inbox.ask(Request(0, [1], 0, 1, 0)))
+    with pytest.raises(EngineError, match="my engine was asked"):
+        next(worker.engine.generate([Request(0, [1], 0, 1, 0)]))
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""One engine per Ray worker, all of them writing parts of the same pool."""
+"""Ray for sampling: the connection to a cluster, one engine in each worker, and the work that is fed to them."""

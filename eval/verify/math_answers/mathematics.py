@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.verify.math_answers import answers
@@ -47,6 +47,13 @@ class MathVerifier:
         self._failures: dict[tuple[str, str], int] = {}
         self._room = cache
         self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what it remembers."""
+        return {"pool": self.pool, "_room": self._room}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_cache": {}, "_failures": {}, "_lock": threading.Lock()}
 
     def judge(self, golds: Sequence[str], replies: Sequence[str]) -> list[Judgment]:
         pairs = [(gold, shortened(reply)) for gold, reply in zip(golds, replies, strict=True)]

@@ -88,6 +88,13 @@ class WorkerPool:
         self._zygote: _Zygote | None = None
         self._idle: list[_Worker] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """On another machine it starts processes of its own."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_zygote", "_idle")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_owner": os.getpid(), "_lock": threading.Lock(), "_zygote": None, "_idle": []}
+
     def map(self, jobs: Sequence[Any]) -> list[Outcome]:
         """One outcome per job, in order."""
         if not jobs:

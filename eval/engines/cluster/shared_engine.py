@@ -1,24 +1,18 @@
-"""One engine inside a Ray actor, fed by many concurrent calls so that its batch stays full."""
+"""One engine inside a worker, fed by many concurrent calls so that its batch stays full, and the model it needs."""
 
-import os
-import pickle
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from offleash.eval.engines import load_engine
-from offleash.eval.engines.base import Completion, Engine, Request
+from offleash.eval.engines.base import Drawn, Engine, Request
 from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.errors import ConfigError, EngineError, OffleashError, first_line
 from offleash.eval.fingerprint import template_fingerprint
-from offleash.eval.registry import search_for_modules
 from offleash.eval.sampling import Sampling
 from offleash.recipes import EMBEDDED
 
@@ -63,60 +57,46 @@ class Model(NamedTuple):
         return replace(found, end_ids=self.end_ids)
 
 
-class Worker:
-    """What Ray Data builds once in each actor and then calls from several threads, a row at a time.
+class SharedEngine:
+    """One engine that many threads ask at once. It is loaded, and runs, in a thread of its own.
 
-    An engine of one's own is looked for in the driver's working `folder` too, which this machine may share.
+    `load` makes it, or raises; every request is answered with that error then, and with one that ends the engine later.
     """
 
-    def __init__(
-        self,
-        engine: str,
-        model: Model,
-        context: int,
-        sampling: Sampling,
-        options: dict[str, Any],
-        *,
-        starts: Callable[[], int],
-        limit: int,
-        folder: str,
-    ) -> None:
-        # A worker that is killed must take all of vLLM with it: an engine in a process of its own would live on and
-        # hold the memory that the next worker needs.
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    def __init__(self, load: Callable[[], Engine], sampling: Sampling) -> None:
         self.sampling, self.inbox = sampling, _Inbox()
-        ready: Future[None] = Future()
+        self._ready = threading.Event()
+        threading.Thread(target=self._serve, args=(load,), daemon=True).start()
+        self._ready.wait()
 
-        def load() -> Engine:
-            _check_starts(starts(), limit)
-            search_for_modules(folder)
-            return load_engine(engine, model.find(), context=context, **options)
+    def generate(self, requests: Iterable[Request]) -> Iterator[Drawn]:
+        """Each request with its completions, as they finish. Raises EngineError if the engine has failed."""
+        replies, asked = SimpleQueue[Drawn | str](), 0
+        for request in requests:
+            self.inbox.ask(request, replies)
+            asked += 1
+        for _ in range(asked):
+            reply = replies.get()
+            if isinstance(reply, str):
+                raise EngineError(reply)
+            yield reply
 
-        threading.Thread(target=self._serve, args=(load, ready), daemon=True).start()
-        ready.result()
-
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        rows = batch["row"].to_pylist()
-        answers = [pickle.dumps(self.inbox.ask(pickle.loads(row))) if row else b"" for row in rows]
-        return pa.table({"number": batch["number"], "answer": pa.array(answers, pa.binary())})
-
-    def _serve(self, load: Callable[[], Engine], ready: "Future[None]") -> None:
-        """Load the engine and serve requests. After an error, every request is answered with that error."""
+    def _serve(self, load: Callable[[], Engine]) -> None:
         try:
             engine = load()
-            ready.set_result(None)
+            self._ready.set()
             while True:
                 self.inbox.wait()
                 for drawn in engine.generate(self.inbox, self.sampling):
                     if drawn is not None:
-                        self.inbox.answer(*drawn)
+                        self.inbox.answer(drawn)
         except Exception as error:  # whatever it is, it has to reach the user: nobody reads a worker's terminal
-            self.inbox.fail(_worded(error))
-            if not ready.done():
-                ready.set_result(None)
+            self.inbox.fail(worded(error))
+            self._ready.set()
 
 
-def _check_starts(count: int, limit: int) -> None:
+def check_starts(count: int, limit: int) -> None:
+    """Raises EngineError if so many workers were started in a row for nothing: Ray itself would go on for ever."""
     if count > limit:
         raise EngineError(
             f"{count} workers were started without a single answer: they die while loading the model or sampling. "
@@ -130,34 +110,33 @@ class _Inbox:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.waiting: deque[Request] = deque()
-        self.asked: dict[tuple[int, int, int], list[Future[list[Completion] | str]]] = {}
+        self.asked: dict[tuple[int, int, int], list[SimpleQueue[Drawn | str]]] = {}
         self.failure = ""
 
-    def ask(self, request: Request) -> list[Completion] | str:
-        """The completions, or what went wrong."""
-        future: Future[list[Completion] | str] = Future()
+    def ask(self, request: Request, replies: "SimpleQueue[Drawn | str]") -> None:
+        """`replies` will get the completions, or what went wrong."""
         with self.changed:
             if self.failure:
-                return self.failure
-            self.asked.setdefault(_key(request), []).append(future)
+                replies.put(self.failure)
+                return
+            self.asked.setdefault(_key(request), []).append(replies)
             self.waiting.append(request)
             self.changed.notify()
-        return future.result()
 
-    def answer(self, request: Request, completions: list[Completion]) -> None:
+    def answer(self, drawn: Drawn) -> None:
         with self.changed:
-            futures = self.asked[_key(request)]
-            future = futures.pop(0)
-            if not futures:
-                del self.asked[_key(request)]
-        future.set_result(completions)
+            askers = self.asked[_key(drawn.request)]
+            replies = askers.pop(0)
+            if not askers:
+                del self.asked[_key(drawn.request)]
+        replies.put(drawn)
 
     def fail(self, reason: str) -> None:
         with self.changed:
             self.failure = reason
-            asked = [future for futures in self.asked.values() for future in futures]
-        for future in asked:
-            future.set_result(reason)
+            asked = [replies for askers in self.asked.values() for replies in askers]
+        for replies in asked:
+            replies.put(reason)
 
     def wait(self) -> None:
         with self.changed:
@@ -176,7 +155,8 @@ def _key(request: Request) -> tuple[int, int, int]:
     return request.problem, request.start, request.seed
 
 
-def _worded(error: Exception) -> str:
+def worded(error: Exception) -> str:
+    """An error of this machine, in one line."""
     text = str(error) if isinstance(error, OffleashError) else f"{type(error).__name__}: {first_line(error, 300)}"
     return f"the worker on {socket.gethostname()}: {text}"
 

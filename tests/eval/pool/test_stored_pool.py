@@ -1,0 +1,138 @@
+"""A pool in object storage is written, resumed, grown, damaged, judged and compared as one in a folder is."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs
+import pytest
+
+from offleash.eval import Pool, compare
+from offleash.eval.commands.compare import main as compare_main
+from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.pool.merge import merge_pools
+from offleash.eval.pool.testing import make_pool, make_problems, make_spec
+from offleash.eval.storage import StoragePath, _system, path_at
+from offleash.train.cli import main
+
+ROW = {"answer": "7", "correct": True, "status": "ok"}
+
+
+@pytest.fixture
+def memory() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def rows(pool: Pool, index: list[int]) -> dict[str, Any]:
+    return {name: [value] * len(index) for name, value in {"problem_id": "p0", **ROW}.items()} | {"index": index}
+
+
+def life_of_a_pool(where: str) -> None:
+    problems = make_problems(2)
+    pool = Pool.open_or_create(f"{where}/pool", make_spec(problems, 4), problems)
+    assert isinstance(pool.path, StoragePath)
+    pool.append(rows(pool, [0, 1]))
+    hidden = pool.parts.stage(pool.parts.staged(pool.parts.paths()[0]).slice(0, 0))
+    again = Pool.open(f"{where}/pool")
+    assert [path.name.startswith("samples-") for path in again.parts.paths()] == [True]  # what is hidden does not count
+    assert again.missing()[0].tolist() == [2, 3]
+    pool.adopt(hidden)
+    assert len(again.parts.paths()) == 2
+    assert not hidden.exists()
+    grown = Pool.open_or_create(f"{where}/pool", make_spec(make_problems(3), 6), make_problems(3))
+    assert [len(missing) for missing in grown.missing()] == [4, 6, 6]
+    assert grown.read(["index"], problem_ids=["p0"]).column("index").to_pylist() == [0, 1]
+    with pytest.raises(PoolError, match="temperature"):
+        Pool.open_or_create(f"{where}/pool", make_spec(problems, 4, temperature=0.5), problems)
+    part = grown.parts.paths()[0]
+    part.write_bytes(part.read_bytes()[:-30])
+    with pytest.raises(PoolError, match=f"{part.name} is damaged"):
+        Pool.open(f"{where}/pool").hits()
+    with pytest.raises(PoolError, match="other files"):
+        Pool.create(where, make_spec(problems, 4), problems)
+    with pytest.raises(PoolError, match=f"{where}/none does not exist"):
+        Pool.open(f"{where}/none")
+
+
+def test_a_pool_lives_in_memory(memory: str) -> None:
+    life_of_a_pool(memory)
+
+
+def test_pools_in_storage_compare_and_merge_as_those_in_folders(memory: str, tmp_path: Path, capsys: Any) -> None:
+    for name, hits in (("base", [3, 0, 2]), ("policy", [4, 1, 0])):
+        make_pool(f"{memory}/{name}", hits, 4)
+        make_pool(tmp_path / name, hits, 4)
+    stored, local = (compare(f"{where}/base", f"{where}/policy") for where in (memory, tmp_path))
+    assert repr(stored.policies[0].overall) == repr(local.policies[0].overall)
+    assert compare_main([f"{memory}/base", f"{memory}/policy"]) == 0
+    assert capsys.readouterr().out
+    merged = merge_pools(f"{memory}/both", [f"{memory}/base"])
+    assert Pool.open(f"{memory}/both").hits().correct_p.tolist() == [3, 0, 2]
+    assert merged
+
+
+def test_a_model_samples_into_storage_and_the_same_command_finds_nothing_left(memory: str, capsys: Any) -> None:
+    words = ["sample", "--model", "lab", "--task", "countdown", "--task-args", '{"split": "probe", "n": 2}']
+    words += ["--max-new-tokens", "20", "--k", "4", "--pool", f"{memory}/lab"]
+    assert main(words) == 0
+    assert "no locks" in capsys.readouterr().err
+    assert Pool.open(f"{memory}/lab").is_complete
+    assert main(words) == 0
+    assert not any(Path(memory.partition("://")[0] + ":").glob("**/*"))  # nothing of that name on this machine
+
+
+def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(ConfigError, match="nonsense://bucket"):
+        path_at("nonsense://bucket/pool").exists()
+    assert main(["compare", "nonsense://bucket/a", "nonsense://bucket/b"]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    (tmp_path / "x.jsonl").write_text("{}")
+    assert main(["import", str(tmp_path / "x.jsonl"), "--pool", "s3://bucket/pool"]) == 2
+    assert "s3://bucket/pool" in capsys.readouterr().err
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of a server that speaks S3."""
+    pytest.importorskip("moto")
+    port = 20_000 + os.getpid() % 20_000
+    line = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    server = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    settings = {"ENDPOINT_URL": url, "REGION": "us-east-1", "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    try:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(url, timeout=1).close()
+                break
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)
+        made = pyarrow.fs.S3FileSystem(endpoint_override=url, region="us-east-1", allow_bucket_creation=True)
+        made.create_dir("bucket")
+        _system.cache_clear()
+        yield "s3://bucket"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.slow
+def test_a_pool_lives_in_s3(s3: str, tmp_path: Path) -> None:
+    life_of_a_pool(s3)
+    make_pool(f"{s3}/base", [3, 0, 2], 4)
+    make_pool(f"{s3}/policy", [4, 1, 0], 4)
+    make_pool(tmp_path / "base", [3, 0, 2], 4)
+    stored, half = compare(f"{s3}/base", f"{s3}/policy"), compare(tmp_path / "base", f"{s3}/policy")
+    assert repr(stored.policies[0].overall) == repr(half.policies[0].overall)
+    with pytest.raises((PoolError, ConfigError), match="absent"):
+        Pool.open("s3://absent/pool")
