@@ -56,7 +56,7 @@ class Outcome:
 def own_cores() -> int:
     """The cores of this process: those that it may use, divided among the processes of a launcher on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+    return max(1, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1)))
 
 
 class WorkerPool:
