@@ -24,7 +24,11 @@ def path_at(where: str | Path) -> Path:
     """A path of this machine, or one of object storage for what starts with `scheme://`."""
     if isinstance(where, StoragePath):
         return where
-    return StoragePath(where) if "://" in str(where) else Path(where)
+    if "://" not in str(where):
+        return Path(where)
+    if len((path := StoragePath(where)).parts) < 2:
+        raise ConfigError(f"{where} names no bucket: give scheme://bucket/folder")
+    return path
 
 
 def is_stored(path: Path) -> bool:

@@ -56,6 +56,11 @@ class Batch:
     def index_r(self) -> np.ndarray:
         return np.concatenate([np.arange(block.start, block.start + block.size) for block in self.blocks])
 
+    def rows(self, kept_r: np.ndarray) -> pa.Table:
+        """Those of some samples."""
+        assert self.table is not None
+        return self.table.filter(kept_r)
+
     def without_rows(self) -> "Batch":
         return replace(self, table=None)
 

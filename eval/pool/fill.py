@@ -133,7 +133,7 @@ class Fill:
         for batch in batches:
             self.books.check(batch)
         kept = [(batch, self.books.kept_r(batch)) for batch in batches]
-        self.pool.append(pa.concat_tables(batch.table.filter(kept_r) for batch, kept_r in kept))
+        self.pool.append(pa.concat_tables(batch.rows(kept_r) for batch, kept_r in kept))
         for batch, kept_r in kept:
             self.books.count(batch, kept_r)
 

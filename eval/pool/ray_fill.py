@@ -272,11 +272,12 @@ class RayFill:
         self.books.count(batch, kept_r)
 
     def _write(self, batch: Batch, written: Path | None, kept_r: np.ndarray) -> None:
-        if written is not None and kept_r.all():
+        if written is None:
+            self.pool.append(batch.rows(kept_r))
+        elif kept_r.all():
             self.pool.adopt(written)
         elif kept_r.any():
-            rows: Any = batch.table if written is None else self.pool.parts.staged(written)
-            self.pool.append(rows.filter(kept_r))
+            self.pool.append(self.pool.parts.staged(written).filter(kept_r))
 
 
 def piece_samples(missing: int, workers: int, at_once: int, max_new_tokens: int) -> int:

@@ -91,6 +91,8 @@ def test_a_model_samples_into_storage_and_the_same_command_finds_nothing_left(me
 def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, capsys: Any) -> None:
     with pytest.raises(ConfigError, match="nonsense://bucket"):
         path_at("nonsense://bucket/pool").exists()
+    with pytest.raises(ConfigError, match="s3:// names no bucket"):
+        path_at("s3://")
     assert main(["compare", "nonsense://bucket/a", "nonsense://bucket/b"]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
     (tmp_path / "x.jsonl").write_text("{}")
