@@ -98,6 +98,7 @@ OVERRIDDEN = {
     "_load_best_model",
     "_load_from_checkpoint",
     "_load_optimizer_and_scheduler",
+    "_prepare_inputs",
     "_push_from_checkpoint",
     "_save_checkpoint",
 }
