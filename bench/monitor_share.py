@@ -208,7 +208,10 @@ def engines_of(model: ModelSize, machines: Machines, at_once: float) -> Engines:
     return Engines(machines, int(at_once), seconds, context * cache_bytes(model, HALF) / bandwidth)
 
 
-def table(name: str, model: ModelSize, pace: Pace, every: int, successes: int, trials: int, limit: int | None) -> None:
+def table(
+    name: str, model: ModelSize, pace: Pace, every: int, successes: int, trials: int, limit: int | None
+) -> list[tuple[str, float]]:
+    """Printed; returned are the ratios of the first way to the last, at k = 256."""
     longest = ["--max_completion_length", str(limit)] if limit else []
     recipe = parse_recipe(["--config", f"models/{name}", "--use_cpu", "true", *longest], 8)
     machines = Machines(GPUS["H100"], 8, "zero2", pace)
@@ -221,12 +224,18 @@ def table(name: str, model: ModelSize, pace: Pace, every: int, successes: int, t
     print(f"\n{name}: a step {made.step_seconds:.0f} s ({made.rollout_seconds:.0f} generating), "
           f"{engines.at_once} sequences at once on each GPU")  # fmt: skip
     print(f"{'rates':10}{'k':>6}{'before':>9}{'longer':>9}{'stop':>9}{'stream':>9}{'samples':>9}{'fewer':>7}")
+    saved = []
     for mix, (mean, unsolved) in MIXES.items():
         for k in (64, 256, 1024):
             row = [measure(recipe, model, engines, (mean, unsolved), k, successes, seed) for seed in range(trials)]
             *seconds, drawn = np.mean(row, axis=0)
             shares = "".join(f"{100 * each / between:>8.1f}%" for each in seconds)
             print(f"{mix:10}{k:>6}{shares}{drawn:>9.0f}{PROBLEMS * k / drawn:>6.1f}x")
+            if k == 256:
+                saved.append(
+                    (f"monitor: simulated time before against a stream, {mix}, k = 256", seconds[0] / seconds[-1])
+                )
+    return saved
 
 
 def measure(
@@ -244,6 +253,11 @@ def measure(
     stop = stopped_plan(samples, k, successes, batch, score_k, engines)[0]
     stream, drawn = streamed_plan(samples, k, successes, batch, score_k, engines)
     return (*(seconds + scoring for seconds in (before, longer, stop, stream)), drawn)
+
+
+def quick() -> list[tuple[str, float]]:
+    """For `make bench`."""
+    return table(RECIPES[0], measure_model(AutoConfig.for_model("qwen2", **CONFIG)), USUAL, 50, 5, 1, None)
 
 
 def main() -> None:

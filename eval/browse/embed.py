@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 STATIC = Path(__file__).parent / "static"
-_DARK = re.compile(r":root\.dark (\{[^}]*\})")  # TensorBoard's tab has a class; a page of its own, the reader's setting
 
 
 class Embedded(NamedTuple):
@@ -43,12 +42,11 @@ def embedded(
     (True, False)
     """
     texts = [path.read_text(encoding="utf-8") for path in (STATIC / "embedded.js", STATIC / "browse.js", *modules)]
-    css = (STATIC / "browse.css").read_text(encoding="utf-8")
     script = "\n".join([*map(_plain, texts), start, ""])
     packed = gzip.compress(dumped({"data": data, "files": files or {}}).encode(), mtime=0)
     carried = json.dumps(base64.b64encode(packed).decode())
     return Embedded(
-        style=_DARK.sub(r"@media (prefers-color-scheme: dark) { :root \1 }", css),
+        style=_dark_by_setting((STATIC / "browse.css").read_text(encoding="utf-8")),
         data=f'<script type="application/json" id="offleash-data">{carried}</script>',
         script=script,
         allowed=f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'",
@@ -78,6 +76,13 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+def _dark_by_setting(css: str) -> str:
+    """TensorBoard's tab is dark by a class, a page of its own by the reader's setting."""
+    light, _, rest = css.partition(":root.dark {")
+    dark, _, others = rest.partition("}")
+    return f"{light}@media (prefers-color-scheme: dark) {{ :root {{{dark}}} }}{others}"
 
 
 def _plain(module: str) -> str:

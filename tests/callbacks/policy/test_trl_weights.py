@@ -35,7 +35,7 @@ def generation_of(model: Any, zero_stage: int = 0, fsdp_version: int | None = No
     plugins = {"deepspeed_plugin": SimpleNamespace(zero_stage=zero_stage) if zero_stage else None}
     plugins["fsdp_plugin"] = SimpleNamespace(fsdp_version=fsdp_version) if fsdp_version else None
     made = VLLMGeneration.__new__(VLLMGeneration)
-    made.model = model
+    made.model, made.mode, made.tensor_parallel_size = model, "colocate", 1
     made.accelerator = SimpleNamespace(device=torch.device("cpu"), state=SimpleNamespace(**plugins))
     made._dist = DistributedBackend(made.accelerator)
     return made

@@ -1,13 +1,17 @@
 """offleash compare: what it prints and writes, which pools it takes, and how it refuses bad input."""
 
+import base64
+import gzip
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from offleash.eval import compare
+from offleash.eval.browse.embed import key
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.report.write import FORMATS
@@ -160,7 +164,14 @@ def test_the_page_has_every_unit_lost_and_gained(tmp_path: Path, capsys: pytest.
     words = ["compare", str(tmp_path / "base"), str(tmp_path / "run"), "--resamples", "20", "--quiet"]
     page, record = tmp_path / "page.html", tmp_path / "record.json"
     assert main([*words, "--html", str(page), "--json", str(record)]) == 0
-    assert page.read_text().count("3/8 → 0/8") == 30 + 10  # of the last step all, of the one before the clearest
+    text = page.read_text()
+    assert text.count("3/8 → 0/8") == 10 + 10  # the clearest of both steps; all of them are in the map
+    (packed,) = re.findall(r'id="offleash-data">"(.*?)"<', text)
+    data = json.loads(gzip.decompress(base64.b64decode(packed)))["data"]
+    grid, cells = data[key("grid", run="sums", level="problem")], [name for name in data if name.startswith("cell\n")]
+    assert grid["base"]["hits"] == [3] * 30 + [0]
+    assert grid["steps"]["2"]["hits"] == [0] * 30 + [2]
+    assert len(cells) == 2 * 31
     assert [len(p["lost"]["examples"]) for p in json.loads(record.read_text())["policies"]] == [10, 30]
     assert main([*words, "--json", str(record)]) == 0
     assert [len(p["lost"]["examples"]) for p in json.loads(record.read_text())["policies"]] == [10, 10]
