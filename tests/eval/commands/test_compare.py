@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from offleash.eval import compare
-from offleash.eval.browse.embed import key
+from offleash.eval.browse import embed
 from offleash.eval.comparison.scopes import ROWS
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.report.write import FORMATS
@@ -168,7 +168,10 @@ def test_the_page_has_every_unit_lost_and_gained(tmp_path: Path, capsys: pytest.
     assert text.count("3/8 → 0/8") == 10 + 10  # the clearest of both steps; all of them are in the map
     (packed,) = re.findall(r'id="offleash-data">"(.*?)"<', text)
     data = json.loads(gzip.decompress(base64.b64decode(packed)))["data"]
-    grid, cells = data[key("grid", run="sums", level="problem")], [name for name in data if name.startswith("cell\n")]
+    grid, cells = (
+        data[embed.key("grid", run="sums", level="problem")],
+        [name for name in data if name.startswith("cell\n")],
+    )
     assert grid["base"]["hits"] == [3] * 30 + [0]
     assert grid["steps"]["2"]["hits"] == [0] * 30 + [2]
     assert len(cells) == 2 * 31
