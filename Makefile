@@ -21,7 +21,8 @@ test: $(VENV)/.test  ## all tests but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 test-all: $(VENV)/.vllm $(VENV)/.browser  ## the quick tests and the slow ones, with vLLM on the CPU, Ray and a browser
-	$(BIN)/python -m pytest -m "slow or not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or browser"
 
 chaos: $(VENV)/.test  ## faults in a random order: kills, a broken server, a failing disk; SEED=7 repeats a run
 	OMP_NUM_THREADS=1 OFFLEASH_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -m chaos tests/chaos
