@@ -39,16 +39,17 @@ BYTES = {"node_zero2": 16, "node_zero3": 14, "nodes_zero3": 14}
 """Of a checkpoint, per parameter (train/forecast/disk.py)."""
 
 SIZES = {
-    **{"max_steps": 4, "save_steps": 4, "monitor_every": 2, "monitor_k": 4, "monitor_score_k": 2},
+    **{"max_steps": 4, "save_steps": 4, "monitor_every": 2, "monitor_k": 6, "monitor_score_k": 2},
     **{"monitor_batch_size": 16, "max_completion_length": 18, "vllm_max_model_length": 128},
-    **{"gradient_accumulation_steps": 2, "vllm_gpu_memory_utilization": 0.02},
+    **{"gradient_accumulation_steps": 2, "num_generations": 4, "vllm_gpu_memory_utilization": 0.02},
 }
 """Besides these: warmup_steps, and steps_per_generation, which keeps the recipe's number of updates per rollout."""
 
+LAB = '"numbers": 4, "max_number": 12, "max_target": 60, "min_solutions": 3, "strict": true'
 COUNTDOWN = {
     "task": "countdown",
-    "train_args": '{"split": "train", "n": 64, "strict": true}',
-    "probe_args": '{"split": "probe", "n": 4, "strict": true}',
+    "train_args": f'{{"split": "train", "n": 64, {LAB}}}',
+    "probe_args": f'{{"split": "probe", "n": 4, {LAB}}}',
 }
 SHADES = {
     "task": "tests.train.test_images:Shades",
