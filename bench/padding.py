@@ -71,7 +71,10 @@ def seconds_per_update(kind: type[GRPOTrainer], folder: str, limit: int, shape: 
     ratio, micro = shape
     task = load_task("countdown", split="train", n=64)
     verifier, rng = VerifierReward(task, end_token_ids=[END]), np.random.default_rng(1)
-    chance = lambda completions, **columns: rng.random(len(completions)).tolist()  # noqa: E731
+
+    def chance(completions: list[str], **columns: Any) -> list[float]:
+        return [float(reward) for reward in rng.random(len(completions))]
+
     args = GRPOConfig(
         output_dir=folder,
         max_steps=2 * (steps + WARM_UP),

@@ -245,12 +245,18 @@ def whole(tmp_path_factory: Any) -> Path:
     return folder
 
 
-@pytest.mark.slow
-def test_two_workers_one_of_them_killed_draw_the_very_pool_of_one_machine(tmp_path: Path, whole: Path) -> None:
+def begun(pool: Path) -> "tuple[subprocess.Popen[str], set[int]]":
+    """A run on Ray that has written two parts, and the processes of other Rays."""
     pytest.importorskip("ray")
     others = rays()
-    process = sample(tmp_path / "pool", "--k", "512", *RAY)
-    wait_for(lambda: parts(tmp_path / "pool", 2))
+    process = sample(pool, "--k", "512", *RAY)
+    wait_for(lambda: parts(pool, 2))
+    return process, others
+
+
+@pytest.mark.slow
+def test_two_workers_one_of_them_killed_draw_the_very_pool_of_one_machine(tmp_path: Path, whole: Path) -> None:
+    process, others = begun(tmp_path / "pool")
     before = workers(process.pid)
     os.kill(min(before), signal.SIGKILL)
     after = wait_for(lambda: workers(process.pid) - before)
@@ -266,10 +272,7 @@ def test_two_workers_one_of_them_killed_draw_the_very_pool_of_one_machine(tmp_pa
 
 @pytest.mark.slow
 def test_after_kill_9_of_the_driver_the_same_command_goes_on(tmp_path: Path, whole: Path) -> None:
-    pytest.importorskip("ray")
-    others = rays()
-    process = sample(tmp_path / "pool", "--k", "512", *RAY)
-    wait_for(lambda: parts(tmp_path / "pool", 2))
+    process, others = begun(tmp_path / "pool")
     process.send_signal(signal.SIGKILL)
     ended(process)
     kept = len(rows(tmp_path / "pool"))
