@@ -21,9 +21,9 @@ from offleash.eval.tasks.dataset_task import find_answer
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.base import Explorer, RolloutVerifier
 from offleash.train.explorers.trial import try_instance
+from offleash.train.exploring import Exploring
 from offleash.train.recipe.explorer_flags import explorer_mapping
 from offleash.train.rewards import VerifierReward
-from offleash.train.trainer import Exploring
 
 Answer = Callable[[str], str | None]
 IDS = ("problem_id", "id")

@@ -1,8 +1,9 @@
 """The door to what is private in TRL and transformers' Trainer: when TRL changes, the files behind it change.
 
 Read against trl 1.16 and transformers 5.17; `make test-matrix` runs the tests of the seam against other versions. The
-functions are in the files `trl_*.py` beside this one. Private names of TRL appear in one other file only,
-`train/trainer.py`, which overrides some methods. vLLM's own internals are in `eval/engines/vllm_seam.py`.
+functions are in the files `trl_*.py` beside this one. Private names of TRL appear in two other files only,
+`train/exploring.py` and `train/trainer.py`, which override methods. vLLM's own internals are in
+`eval/engines/vllm_seam.py`.
 """
 
 from offleash.callbacks.policy.trl_engine import (

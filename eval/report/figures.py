@@ -8,7 +8,7 @@ from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.report.figure_style import BASE, INK, KEPT, LINES, OUT, PAPER, POLICY, SOFT, styled
 from offleash.eval.report.numbers import count, estimate, number
 from offleash.eval.report.sanitize import one_line
-from offleash.eval.report.tables import LEASH, common_k
+from offleash.eval.report.words import LEASH, common_k
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.support import detection_limit
 

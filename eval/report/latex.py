@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from offleash.eval.comparison.result import Comparison
 from offleash.eval.report.sanitize import latex_text, one_line
-from offleash.eval.report.tables import Table, short_sections, side_words, title
+from offleash.eval.report.tables import Table, short_sections
 from offleash.eval.report.text import pieces
+from offleash.eval.report.words import side_words, title
 
 COLUMN, PAGE = 219.0, 455.0
 """Widths in points: of a column (7.7 cm), of a page (16 cm)."""

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 from offleash.eval.comparison.examples import cut_text
 from offleash.eval.comparison.result import Comparison, Example
+from offleash.eval.report.brief import brief_table
 from offleash.eval.report.sanitize import markdown_code, markdown_text, one_line
-from offleash.eval.report.tables import Table, brief_table, sections, side_words, title, verdict_words
+from offleash.eval.report.tables import Table, sections
+from offleash.eval.report.words import side_words, title, verdict_words
 
 _TEXT_LIMIT = 600
 """Characters of a completion; all of it is in the other formats."""

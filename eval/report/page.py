@@ -18,19 +18,17 @@ from offleash.eval.browse.compared import compared
 from offleash.eval.browse.embed import embedded
 from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.console import visible
+from offleash.eval.report.brief import brief_table
 from offleash.eval.report.figure_style import inline_svg
 from offleash.eval.report.figures import passk_figure, sensitivity_figures, series_figures, support_figure
 from offleash.eval.report.numbers import estimate, number, share
 from offleash.eval.report.sanitize import one_line
-from offleash.eval.report.tables import (
-    Section,
-    Table,
-    brief_table,
+from offleash.eval.report.tables import Section, Table, sections
+from offleash.eval.report.words import (
     crossing_cell,
     last_common,
     lead_words,
     moved_words,
-    sections,
     side_words,
     title,
     verdict_words,

@@ -10,17 +10,9 @@ from collections.abc import Sequence
 
 from offleash.eval.comparison.result import Comparison
 from offleash.eval.console import visible
-from offleash.eval.report.tables import (
-    VERDICTS,
-    Section,
-    Table,
-    brief_table,
-    short_sections,
-    side_words,
-    title,
-    verdict_word,
-    verdict_words,
-)
+from offleash.eval.report.brief import brief_table
+from offleash.eval.report.tables import Section, Table, short_sections
+from offleash.eval.report.words import VERDICTS, side_words, title, verdict_word, verdict_words
 
 _WIDTH = 118
 _BOLD, _RED, _GREEN, _YELLOW, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"

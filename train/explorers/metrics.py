@@ -6,11 +6,11 @@ last part of the tag, so an explorer of your own can log whatever it likes.
 
 from offleash.callbacks.tags import Metric
 
-_EXPLORED = "train.trainer.ExploringTrainer._explored"
-_TOKENS = "train.trainer.ExploringTrainer._shape_token_advantages"
-_SHAPED = "train.trainer.ExploringTrainer._shaped_rewards"
-_ON_POLICY = "train.trainer.ExploringTrainer._log_on_policy_reward"
-_LOSS = "train.trainer.ExploringTrainer._compute_loss"
+_EXPLORED = "train.exploring.Exploring._explored"
+_TOKENS = "train.exploring.Exploring._shape_token_advantages"
+_SHAPED = "train.exploring.Exploring._shaped_rewards"
+_ON_POLICY = "train.exploring.Exploring._log_on_policy_reward"
+_LOSS = "train.exploring.Exploring._compute_loss"
 _CLIP_COV = "train.explorers.loss.covariance.ClipCov.metrics"
 _SAGE = "train.explorers.loss.sage.Sage.metrics"
 _TILT = "train.explorers.advantages.tilt.Tilt.metrics"

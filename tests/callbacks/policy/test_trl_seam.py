@@ -23,8 +23,9 @@ from offleash.callbacks.policy.sampler import scoring_inputs
 from offleash.eval.errors import MonitorError
 from offleash.eval.sampling import Sampling
 from offleash.train.explorers.base import Explorer, ExplorerTrainer
+from offleash.train.exploring import Exploring
 from offleash.train.preflight.vllm_cpu import prepare_vllm
-from offleash.train.trainer import Exploring, ExploringTrainer
+from offleash.train.trainer import ExploringTrainer
 
 PROMPTS = ["1 2 3 = 6:", "4 5 6 7 = 22:"]
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_new_tokens=20, stop=())

@@ -21,8 +21,8 @@ from offleash.eval.pool.testing import make_pool, make_spec
 from offleash.eval.problem import Problem, cut_text
 from offleash.eval.report.page import html_report
 from offleash.eval.report.record import json_report
-from offleash.eval.report.tables import summary
 from offleash.eval.report.text import text_report
+from offleash.eval.report.words import summary
 from offleash.eval.sampling import Plan
 from offleash.eval.stats.entropy import answer_entropy, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test

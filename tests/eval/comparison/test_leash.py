@@ -11,7 +11,8 @@ from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.result import PolicyResult
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.problem import Problem
-from offleash.eval.report.tables import LEASH, sections, summary
+from offleash.eval.report.tables import sections
+from offleash.eval.report.words import LEASH, summary
 from offleash.eval.sampling import Plan
 from offleash.eval.stats.leash.pools import pool_line
 from offleash.eval.stats.support import metrics

@@ -1,8 +1,6 @@
 """Samples of other tools are imported completely or not at all, each format by its columns, and exported unchanged."""
 
 import json
-import os
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from offleash.eval.comparison.sides import check_comparable
-from offleash.eval.convert import formats, importer
 from offleash.eval.convert.exporter import export_samples
 from offleash.eval.convert.importer import import_samples
 from offleash.eval.convert.readers.record import Reading
@@ -506,55 +503,3 @@ def test_an_index_that_would_make_a_pool_of_gigabytes_is_named(tmp_path: Path) -
         import_samples(jsonl(tmp_path / "in.jsonl", sparse), tmp_path / "pool")
     import_samples(jsonl(tmp_path / "in.jsonl", sparse[:50]), tmp_path / "pool")
     assert Pool.open(tmp_path / "pool").spec.k == 49_001
-
-
-def test_completions_are_not_all_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (tmp_path / "in.jsonl").open("w") as file:
-        for i in range(300):
-            row = {"problem_id": "a", "prompt": "p" * 100_000, "completion": str(i) * 50_000, "correct": i % 3 == 0}
-            file.write(json.dumps(row) + "\n")
-    monkeypatch.setattr(importer, "PART_CHARS", 1_000_000)
-    tracemalloc.start()
-    made = import_samples(tmp_path / "in.jsonl", tmp_path / "pool")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert (made.samples, made.correct) == (300, 100)
-    assert peak < 30_000_000  # of 75 MB
-    rows = Pool.open(tmp_path / "pool").read(["index", "completion"]).to_pylist()
-    assert rows == [{"index": i, "completion": str(i) * 50_000} for i in range(300)]
-
-
-def test_a_parquet_file_is_decoded_in_pieces_that_fit_whatever_it_repeats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One megabyte, named in each of a thousand rows: a file of a few kilobytes."""
-    path = parquet(
-        tmp_path / "in.parquet", [{"problem_id": "a", "completion": "x" * 1_000_000, "correct": True}] * 1000
-    )
-    assert path.stat().st_size < 300_000
-    monkeypatch.setattr(formats, "BATCH_BYTES", 10_000_000)
-    with pq.ParquetFile(path) as file:
-        assert 1 <= formats._batch_rows(file, path) <= 10
-    monkeypatch.setattr(formats, "GROUP_BYTES", 500_000)
-    with pytest.raises(ConfigError, match="smaller row groups"):
-        import_samples(path, tmp_path / "pool")
-
-
-def test_a_file_that_changes_between_the_two_readings_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = jsonl(tmp_path / "in.jsonl", NATIVE)
-    longer = [*formats.numbered_rows(source), (9, NATIVE[0])]
-    monkeypatch.setattr(importer, "numbered_rows", lambda path, end: iter(longer))
-    with pytest.raises(ConfigError, match="changed while it was read, at line 9"):
-        import_samples(source, tmp_path / "pool")
-    monkeypatch.setattr(importer, "numbered_rows", lambda path, end: iter(longer[:3]))
-    with pytest.raises(ConfigError, match="changed while it was read: it ends before line 4"):
-        import_samples(source, tmp_path / "pool")
-    assert not (tmp_path / "pool").exists()
-
-
-def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "in.jsonl")
-    with pytest.raises(ConfigError, match="pipe"):
-        import_samples(tmp_path / "in.jsonl", tmp_path / "pool")

@@ -13,7 +13,7 @@ from offleash.eval.comparison.result import Comparison, PolicyResult
 from offleash.eval.report import figure_style
 from offleash.eval.report.figure_style import BASE, POLICY, image, inline_svg
 from offleash.eval.report.figures import passk_figure, sensitivity_figures, series_figures, support_figure
-from offleash.eval.report.tables import LEASH
+from offleash.eval.report.words import LEASH
 from offleash.eval.stats.curves import Lead
 from offleash.eval.stats.intervals import Estimate
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offleash.eval.comparison.result import Curves
-from offleash.eval.report.tables import crossing_cell, lead_words
+from offleash.eval.report.words import crossing_cell, lead_words
 from offleash.eval.stats.curves import compare_curves, crossings
 from offleash.eval.stats.passk import pass_at_k
 

@@ -7,7 +7,8 @@ from offleash.eval.comparison.compare import compare
 from offleash.eval.comparison.result import Noise
 from offleash.eval.pool.testing import make_pool
 from offleash.eval.report.numbers import p_words
-from offleash.eval.report.tables import noise_words, sections
+from offleash.eval.report.tables import sections
+from offleash.eval.report.words import noise_words
 
 
 def test_the_sentence_leads_with_strength_and_names_how_many_units_are_sure() -> None:

@@ -8,11 +8,11 @@ from trl import GRPOConfig
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import load_explorers
-from offleash.train.explorers.base import Explorer
+from offleash.train.explorers.base import Explorer, normalized
 from offleash.train.explorers.checks import check_chain, no_op_settings, updates_per_rollout
 from offleash.train.grpo import build_trainer
 from offleash.train.recipe.config import parse_recipe
-from offleash.train.trainer import ExploringTrainer, normalized
+from offleash.train.trainer import ExploringTrainer
 
 
 class Bonus(Explorer):

@@ -96,7 +96,7 @@ def test_log_probabilities_are_the_trainers_also_where_an_engine_has_its_own(
 RECORD = """
 import json
 from pathlib import Path
-from offleash.train.trainer import Exploring
+from offleash.train.exploring import Exploring
 explored = Exploring._explored
 
 def recorded(self, inputs):

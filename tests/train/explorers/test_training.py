@@ -7,8 +7,7 @@ import torch
 
 from offleash.eval.errors import ConfigError
 from offleash.train.explorers import EXPLORERS, find_explorer, load_explorers
-from offleash.train.explorers.base import Explorer
-from offleash.train.trainer import normalized
+from offleash.train.explorers.base import Explorer, normalized
 
 
 @pytest.fixture
