@@ -1,9 +1,10 @@
 """Sampling on Ray without a model: samples per second of two workers against one, and what they cost the driver.
 
-    python bench/cluster.py                      # 40,000 samples of 600 characters, each 1 ms to verify
+    python bench/cluster.py                      # 20,000 samples of 600 characters, 2 ms to draw, 1 ms to verify
+    python bench/cluster.py --wait 0             # workers, driver and Ray want all of this machine's cores
     python bench/cluster.py --chars 8600 --verify 0.3
 
-An engine that costs nothing returns texts of a given length, and a verifier uses a given CPU time, so that only
+An engine returns texts of a given length after waiting as for a GPU, and a verifier uses a given CPU time, so that
 scheduling, verification and writing are measured. Three ways take turns on the same requests: one worker, two, and
 two workers that leave verification and writing to the driver, which is then the limit. Loading is not counted. Beside
 samples per second by the clock stand CPU milliseconds per sample of the driver and of the workers, which other programs
@@ -40,17 +41,18 @@ SAMPLING = Sampling(max_new_tokens=512)
 
 
 class Texts:
-    """An engine that returns texts of so many characters at once."""
+    """An engine that returns texts of so many characters, each after so many milliseconds."""
 
     name, block = "texts", 16
 
-    def __init__(self, source: ModelSource, *, context: int, chars: int) -> None:
+    def __init__(self, source: ModelSource, *, context: int, chars: int, wait: float) -> None:
         self.rest = "so it follows that 2 + 3 = 5, and we go on. " * (chars // 44 + 1)
-        self.chars = chars
+        self.chars, self.wait = chars, wait
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Drawn]:
         for request in requests:
             numbers = np.random.default_rng(request.seed).integers(1 << 60, size=request.n)
+            time.sleep(request.n * self.wait / 1000)
             texts = [f"{number} {self.rest}"[: self.chars] for number in numbers.tolist()]
             yield Drawn(request, [Completion(text, self.chars // 4, -50.0, "stop") for text in texts])
 
@@ -95,9 +97,9 @@ def spent() -> tuple[float, float]:
 
 
 class Bench:
-    def __init__(self, samples: int, chars: int, milliseconds: float, folder: Path) -> None:
+    def __init__(self, samples: int, chars: int, wait: float, milliseconds: float, folder: Path) -> None:
         self.k, self.task, self.folder = samples // PROBLEMS, Slow(milliseconds), folder
-        self.options = {"context": 64, "chars": chars}
+        self.options = {"context": 64, "chars": chars, "wait": wait}
         self.source = resolve_model("lab")
 
     def workers(self, kind: type[RayWorkers], count: int) -> RayWorkers:
@@ -119,7 +121,9 @@ class Bench:
         )
 
 
-def measure(samples: int, chars: int, milliseconds: float, repeats: int) -> dict[str, list[tuple[float, float, float]]]:
+def measure(
+    samples: int, chars: int, wait: float, milliseconds: float, repeats: int
+) -> dict[str, list[tuple[float, float, float]]]:
     ways = {
         "one worker": (RayWorkers, 1),
         "two workers": (RayWorkers, 2),
@@ -127,7 +131,7 @@ def measure(samples: int, chars: int, milliseconds: float, repeats: int) -> dict
     }
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(samples, chars, milliseconds, Path(scratch))
+        bench = Bench(samples, chars, wait, milliseconds, Path(scratch))
         for repeat in range(repeats):
             for name in list(ways) if repeat % 2 == 0 else list(reversed(ways)):
                 with closing(bench.workers(*ways[name])) as workers:
@@ -144,7 +148,7 @@ def ratio(found: dict[str, list[tuple[float, float, float]]], name: str, of: str
 
 def quick() -> list[tuple[str, float]]:
     """For `make bench`."""
-    found = measure(20_000, 600, 1.0, 1)
+    found = measure(20_000, 600, 2.0, 1.0, 1)
     cost = statistics.median(driver / workers for _, driver, workers in found["two workers"])
     return [
         ("Ray: samples/s of two workers against one", ratio(found, "two workers", "one worker")),
@@ -155,13 +159,14 @@ def quick() -> list[tuple[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=40_000)
+    parser.add_argument("--samples", type=int, default=20_000)
     parser.add_argument("--chars", type=int, default=600)
+    parser.add_argument("--wait", type=float, default=2.0, help="milliseconds that the engine waits for a sample")
     parser.add_argument("--verify", type=float, default=1.0, help="CPU milliseconds of a verdict")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     print(f"{'':22}{'samples/s':>12}{'driver ms':>12}{'workers ms':>12}")
-    found = measure(options.samples, options.chars, options.verify, options.repeats)
+    found = measure(options.samples, options.chars, options.wait, options.verify, options.repeats)
     print()
     for name, values in found.items():
         print(f"{name:22}" + "".join(f"{statistics.median(column):12.3f}" for column in zip(*values, strict=True)))

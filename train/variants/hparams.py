@@ -37,10 +37,12 @@ def write_hparams(
     runs: Sequence[Measured],
     settings: Mapping[str, Mapping[str, Any]],
     verdicts: Mapping[str, str] | None = None,
+    titles: Mapping[str, str] = METRICS,
 ) -> None:
     """Write event files into the runs' folders and OUT/tensorboard, replacing those of an earlier report.
 
     `settings`: variant -> the overlay's settings when its runs were started. `verdicts`: variant -> what was judged.
+    `titles`: the metrics of the runs that have a column, in order.
     """
     shutil.rmtree(out / _FOLDER, ignore_errors=True)
     of_runs = [
@@ -52,7 +54,7 @@ def write_hparams(
         for run in runs
     ]
     with SummaryWriter(str(out / _FOLDER)) as writer:
-        writer._get_file_writer().add_summary(_experiment(of_runs))
+        writer._get_file_writer().add_summary(_experiment(of_runs, titles))
     for run, of_run in zip(runs, of_runs, strict=True):
         _write_session(_event_folder(out / run.variant / f"seed-{run.seed}"), run, of_run)
 
@@ -80,7 +82,7 @@ def _write_session(folder: Path, run: Measured, settings: Mapping[str, Setting])
         events.add_summary(_summary(metadata.SESSION_END_INFO_TAG, session_end_info=end))
 
 
-def _experiment(of_runs: Sequence[Mapping[str, Setting]]) -> Summary:
+def _experiment(of_runs: Sequence[Mapping[str, Setting]], titles: Mapping[str, str]) -> Summary:
     infos = []
     for key in dict.fromkeys(key for of_run in of_runs for key in of_run):
         found = list(dict.fromkeys(of_run[key] for of_run in of_runs if key in of_run))
@@ -90,7 +92,7 @@ def _experiment(of_runs: Sequence[Mapping[str, Setting]]) -> Summary:
             _put(infos[-1].domain_discrete.values.add(), value)
     metrics = [
         MetricInfo(name=MetricName(tag=VARIANT.fill(metric=key).tag), display_name=title)
-        for key, title in METRICS.items()
+        for key, title in titles.items()
     ]
     return _summary(metadata.EXPERIMENT_TAG, experiment=Experiment(hparam_infos=infos, metric_infos=metrics))
 

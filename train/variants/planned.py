@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from offleash.train.variants.origins import missing_words
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.plans import CLAIM_SEEDS, CONFIRM, RULE, Plan
 from offleash.train.variants.report import FORMAT, Drawing, Report, check_ended, traced, write_report
-from offleash.train.variants.results import Measured, Sweep, read_sweep
+from offleash.train.variants.results import METRICS, Measured, Sweep, read_sweep
 from offleash.train.variants.runs import Run, asked_of, run_name
 from offleash.train.variants.verdicts import SCREENED, ArmResult, Judged, Trial, judge
 
@@ -31,8 +32,28 @@ def write_planned(
     check_same_base(paths)
     judged = judge(plan, trials_of(ended, paths))
     written = write_report(traced(planned(judged, versions, sweep, paths), runs, out, sweep), out, width)
-    write_hparams(out, sweep.runs, {run.overlay.name: asked_of(run) for run in ended}, _trial_words(judged))
+    settings = {run.overlay.name: asked_of(run) for run in ended}
+    exact = {"exact_pass_at_1": "pass@1 (exact)", "exact_nscr": f"NSCR({plan.eps:g}) (exact)"}
+    titles = exact | {key: f"{title} (sampled)" for key, title in METRICS.items()}
+    write_hparams(out, _with_exact(sweep.runs, judged), settings, _trial_words(judged), titles)
     return written
+
+
+def _with_exact(runs: Sequence[Measured], judged: Judged) -> list[Measured]:
+    """The runs with what they are judged by among their metrics."""
+    e = EPSILONS.index(judged.plan.eps)
+    known = {run_name(trial.name, seed): run for trial in judged.trials for seed, run in trial.runs.items()}
+    found = []
+    for run in runs:
+        of = known[run_name(run.variant, run.seed)]
+        exact = dict(zip(of.steps, zip(of.pass_tg[:, 0], of.nscr_tge[:, 0, e], strict=True), strict=True))
+        values = [exact.get(step, (math.nan, math.nan)) for step in run.steps]
+        series = tuple(
+            {"exact_pass_at_1": float(passed), "exact_nscr": float(nscr), **sampled}
+            for (passed, nscr), sampled in zip(values, run.series, strict=True)
+        )
+        found.append(replace(run, series=series))
+    return found
 
 
 def _trial_words(judged: Judged) -> dict[str, str]:

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from offleash.train.commands.variants import main
 from offleash.train.variants.origins import missing_words
@@ -102,6 +103,19 @@ def test_every_name_can_be_traced_to_its_folder_overlay_and_settings(sweep, repo
     assert "focal/seed-*" in page
     assert page.count('<tr data-arm="2">') >= 2  # in every table that has the arm
     assert len(re.findall(r'<g data-arm="2"', page)) >= 3  # its point, its name and the line between them
+
+
+def test_the_hparams_page_has_what_runs_are_judged_by_beside_what_was_sampled(sweep, report):
+    arm = next(arm for arm in report["arms"] if arm["arm"] == "focal")
+    last = []
+    for seed in arm["seeds"]:
+        events = EventAccumulator(str(sweep / "focal" / f"seed-{seed}")).Reload()
+        last.append([events.Scalars(f"variants/{key}")[-1] for key in ("exact_pass_at_1", "exact_nscr", "nscr")])
+    passed, nscr, sampled = np.mean([[event.value for event in row] for row in last], axis=0)
+    assert passed == pytest.approx(arm["pass_at_1"]["value"])
+    assert nscr == pytest.approx(arm["nscr"]["0.001"]["value"])
+    assert sampled == -0.125
+    assert {event.step for row in last for event in row} == {100}
 
 
 def test_runs_that_have_not_begun_are_one_warning_and_failures_one_each():
