@@ -14,7 +14,7 @@ PLANS = sorted((VARIANTS / "plans").glob("*.yaml"))
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_a_plan_is_what_its_name_says(path):
     plan = read_plan(path)
-    assert path.stem == f"{plan.stage}_{plan.recipe}"
+    assert path.stem in (f"{plan.stage}_{plan.recipe}", f"{plan.stage}2_{plan.recipe}")
     assert {"plain", "low_lr", "high_lr", "high_beta", "two_updates", "placebo"} == set(plan.controls)
     assert plan.stage == SCREEN or len(plan.seeds) >= CLAIM_SEEDS
 
@@ -28,11 +28,21 @@ def test_a_screen_has_every_variant_and_control_that_ships(path):
 def test_screens_and_confirmations_differ_only_in_what_they_must():
     plans = {path.stem: read_plan(path) for path in PLANS}
     screens, confirmations = ([p for p in plans.values() if p.stage == stage] for stage in (SCREEN, CONFIRM))
-    assert len(screens) == len(confirmations) == 3
+    assert len(confirmations) == 3
+    assert {plan.recipe for plan in screens} == {plan.recipe for plan in confirmations}
     runs = [{**plan.settings, "monitor_every": None} for plan in plans.values()]  # a path needs more points than an end
     assert all(settings == runs[0] for settings in runs)
     assert len({(plan.eps, plan.margin, plan.equal_samples) for plan in plans.values()}) == 1
     assert not {seed for p in screens for seed in p.seeds} & {seed for p in confirmations for seed in p.seeds}
+
+
+@pytest.mark.parametrize("path", [path for path in PLANS if "2_" in path.stem], ids=lambda path: path.stem)
+def test_a_second_screen_has_other_seeds_and_one_of_the_trials_of_the_first(path):
+    first, second = read_plan(path.with_stem(path.stem.replace("2_", "_"))), read_plan(path)
+    assert not set(first.seeds) & set(second.seeds)
+    for arm, trials in {**second.controls, **second.variants}.items():
+        (trial,) = trials
+        assert trial in {**first.controls, **first.variants}[arm]
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
