@@ -61,7 +61,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(asked_for=requests)
 def test_grown_in_any_order_a_pool_shows_each_request_as_if_it_were_alone(
     asked_for: list[tuple[list[int], int]], tmp_path_factory: pytest.TempPathFactory
