@@ -7,7 +7,7 @@ import torch
 
 from offleash.callbacks.policy import trl_scoring, trl_trimming
 from offleash.callbacks.policy.trl_trimming import Trimmed, kept_columns, trimmed
-from offleash.train import trainer as trainer_module
+from offleash.train import exploring
 from offleash.train.explorers import find_explorer
 
 LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"]
@@ -29,7 +29,7 @@ def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def untrimmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (trl_scoring, trainer_module):
+    for module in (trl_scoring, exploring):
         monkeypatch.setattr(module, "without_padding", lambda trainer, score, *args, **kwargs: score(*args, **kwargs))
 
 
