@@ -365,7 +365,7 @@ def test_vandals_harm_nothing(verifier: ProgramVerifier, tmp_path: Path, monkeyp
     victim.chmod(0o666)
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     code = f"""
-import os, shutil, glob, subprocess
+import os, shutil, subprocess
 for path in ({str(victim)!r}, "/etc/passwd", os.__file__):
     try: os.remove(path)
     except OSError: pass
@@ -376,15 +376,18 @@ shutil.rmtree("/usr/share", ignore_errors=True)
 shutil.rmtree("/", ignore_errors=True)
 try: subprocess.run(["rm", "-rf", "/"], capture_output=True)
 except OSError: pass
+"""
+    looks = f"""
+import os, glob
 found = [name for name in os.environ if "SECRET" in name] + glob.glob("/home/*/.ssh/*")
 found += glob.glob("/proc/*/environ") + glob.glob({str(tmp_path)!r} + "/*")
 """
-    programs, suites = zip(*mischief(code), strict=True)
+    programs, suites = zip(*mischief(code + looks), strict=True)
     assert not any(outcome.value["passed"] for outcome in verifier.judge(programs, suites))
     assert victim.read_text() == "precious"
     assert Path("/etc/passwd").stat().st_size > 0
     assert Path(os.__file__).exists()
-    tells = code + "\ndef add(a, b):\n    return (a + b) if not found else found\n"
+    tells = looks + "\ndef add(a, b):\n    return (a + b) if not found else found\n"
     assert verdict(verifier, tells) == (True, "")
 
 
