@@ -15,6 +15,7 @@ from offleash.eval.convert.dumps import read_records, records_of_row
 from offleash.eval.convert.formats import Format, check_lines, numbered_rows
 from offleash.eval.convert.readers.record import Reading, Record
 from offleash.eval.errors import ConfigError
+from offleash.eval.groups import bounded_groups
 from offleash.eval.problem import Task
 
 PART_ROWS, PART_CHARS = 100_000, 200_000_000
@@ -156,20 +157,15 @@ class _Shared:
 
 def with_completions(found: Found, records: Sequence[Record], step: int | None) -> Iterator[Sequence[Record]]:
     """The records with their completions, read again, in groups of bounded size."""
-    group: list[Record] = []
-    chars = 0
     by_file: dict[int, list[Record]] = {}
     for record in records:
         by_file.setdefault(record.file, []).append(record)
-    for number, expected in by_file.items():
-        for record, again in _read_again(found, found.paths[number], expected, step):
-            group.append(replace(record, completion=again.completion))
-            chars += len(again.completion or "")
-            if len(group) >= PART_ROWS or chars >= PART_CHARS:
-                yield group
-                group, chars = [], 0
-    if group:
-        yield group
+    complete = (
+        replace(record, completion=again.completion)
+        for number, expected in by_file.items()
+        for record, again in _read_again(found, found.paths[number], expected, step)
+    )
+    return bounded_groups(complete, lambda record: record.completion, PART_ROWS, PART_CHARS)
 
 
 def _read_again(

@@ -21,6 +21,7 @@ from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.engines.prompts import Prepared, prepare_prompts
 from offleash.eval.errors import PoolError
+from offleash.eval.groups import bounded_groups
 from offleash.eval.lock import held
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.store import Chunk
@@ -190,18 +191,10 @@ class ScoringJob:
         return int(done_pk[: len(self.prompts), : self.settings.k].sum())
 
     def _groups(self) -> Iterator[list[Row]]:
-        group: list[Row] = []
-        chars = 0
         columns, problem_ids = ["status", "tokens", "completion"], self.pool.problem_ids[: len(self.prompts)]
-        for chunk in self.pool.scan(columns, self.settings.k, problem_ids):
-            for row in _rows(chunk):
-                group.append(row)
-                chars += len(row.text or "")
-                if len(group) >= GROUP_ROWS or chars >= GROUP_CHARS:
-                    yield group
-                    group, chars = [], 0
-        if group:
-            yield group
+        chunks = self.pool.scan(columns, self.settings.k, problem_ids)
+        rows = (row for chunk in chunks for row in _rows(chunk))
+        return bounded_groups(rows, lambda row: row.text, GROUP_ROWS, GROUP_CHARS)
 
     def _score(self, model: Any, rows: Sequence[Row]) -> Columns:
         from offleash.eval.scoring.teacher_forcing import score_checked  # imports torch, which checks do not need
