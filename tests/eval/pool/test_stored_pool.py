@@ -1,6 +1,7 @@
 """A pool in object storage is written, resumed, grown, damaged, judged and compared as one in a folder is."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -78,14 +79,30 @@ def test_pools_in_storage_compare_and_merge_as_those_in_folders(memory: str, tmp
     assert merged
 
 
+def sample_words(where: str | Path, n: int, k: int) -> list[str]:
+    words = ["sample", "--model", "lab", "--task", "countdown", "--max-new-tokens", "20", "--k", str(k)]
+    return [*words, "--task-args", f'{{"split": "probe", "n": {n}}}', "--pool", str(where)]
+
+
 def test_a_model_samples_into_storage_and_the_same_command_finds_nothing_left(memory: str, capsys: Any) -> None:
-    words = ["sample", "--model", "lab", "--task", "countdown", "--task-args", '{"split": "probe", "n": 2}']
-    words += ["--max-new-tokens", "20", "--k", "4", "--pool", f"{memory}/lab"]
+    words = sample_words(f"{memory}/lab", 2, 4)
     assert main(words) == 0
     assert "no locks" in capsys.readouterr().err
     assert Pool.open(f"{memory}/lab").is_complete
     assert main(words) == 0
     assert not any(Path(memory.partition("://")[0] + ":").glob("**/*"))  # nothing of that name on this machine
+
+
+def test_a_pool_in_storage_is_scored_and_exported_as_one_in_a_folder(memory: str, tmp_path: Path, capsys: Any) -> None:
+    scored = []
+    for where in (memory, str(tmp_path)):
+        assert main(sample_words(f"{where}/lab", 2, 4)) == 0
+        assert main(["score", f"{where}/lab", "--model", "lab", "--k", "2"]) == 0
+        scored.append(capsys.readouterr().out.replace(where, "").splitlines()[-1])
+        assert main(["export", f"{where}/lab", "--to", str(tmp_path / f"{len(scored)}.jsonl")]) == 0
+    assert scored[0] == scored[1]
+    assert (tmp_path / "1.jsonl").read_text() == (tmp_path / "2.jsonl").read_text()
+    assert any(path.name.startswith("scores-") for path in path_at(f"{memory}/lab").rglob("*.parquet"))
 
 
 def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, capsys: Any) -> None:
@@ -101,12 +118,13 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, capsys: Any)
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket of a server that speaks S3."""
+def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """A bucket of a server that speaks S3, whose log is `s3.log`."""
     pytest.importorskip("moto")
     port = 20_000 + os.getpid() % 20_000
     line = [sys.executable, "-m", "moto.server", "-p", str(port)]
-    server = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (tmp_path / "s3.log").open("wb") as log:
+        server = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=log)
     url = f"http://127.0.0.1:{port}"
     settings = {"ENDPOINT_URL": url, "REGION": "us-east-1", "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test"}
     for name, value in settings.items():
@@ -138,3 +156,19 @@ def test_a_pool_lives_in_s3(s3: str, tmp_path: Path) -> None:
     assert repr(stored.policies[0].overall) == repr(half.policies[0].overall)
     with pytest.raises((PoolError, ConfigError), match="absent"):
         Pool.open("s3://absent/pool")
+
+
+@pytest.mark.slow
+def test_ray_workers_write_to_s3_themselves_and_the_pool_is_that_of_a_folder(s3: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    line = [sys.executable, "-m", "offleash.train.cli"]
+    driver = subprocess.Popen([*line, *sample_words(f"{s3}/ray", 8, 128), "--ray", "--ray-workers", "2"])
+    assert driver.wait(timeout=900) == 0
+    assert main(sample_words(tmp_path / "here", 8, 128)) == 0
+    columns = ["problem_id", "index", "answer", "correct", "completion"]
+    stored, local = (Pool.open(path).read(columns).to_pylist() for path in (f"{s3}/ray", tmp_path / "here"))
+    assert stored == local
+    assert Pool.open(f"{s3}/ray").duplicates() == 0
+    written = re.findall(r"PUT /bucket/ray/\.\w{32}\.(\d+)\.", (tmp_path / "s3.log").read_text())
+    assert len(set(written) - {str(driver.pid)}) == 2  # by each worker
+    assert not [path for path in path_at(f"{s3}/ray").iterdir() if path.name.startswith(".")]
