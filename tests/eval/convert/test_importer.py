@@ -4,14 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from offleash.eval.comparison.sides import check_comparable
 from offleash.eval.convert.exporter import export_samples
 from offleash.eval.convert.importer import import_samples
-from offleash.eval.convert.readers.record import Reading
 from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.pool.pool import FORMAT, Pool
 from offleash.eval.pool.rows import SCHEMA, Sample
@@ -20,17 +17,13 @@ from offleash.eval.problem import Problem
 from offleash.eval.sampling import Plan
 from offleash.eval.tasks import load_task
 from offleash.train import cli
+from tests.eval.convert.readers.test_lm_eval_samples import lm_row
 
 
 def jsonl(path: Path, rows: list[Any]) -> Path:
     path.write_text(
         "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8"
     )
-    return path
-
-
-def parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
-    pq.write_table(pa.Table.from_pylist(rows), path)
     return path
 
 
@@ -238,141 +231,6 @@ def test_files_and_folders_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PoolError, match="file"):
         import_samples(good, tmp_path / "file" / "pool")
-
-
-def lm_row(doc: int, replies: list[str], filtered: list[Any], score: Any, name: str = "strict-match") -> dict[str, Any]:
-    return {
-        "doc_id": doc,
-        "doc": {"question": f"Question {doc}?", "answer": f"... #### {doc}"},
-        "target": f"... #### {doc}",
-        "arguments": {"gen_args_0": {"arg_0": f"Q: Question {doc}?\nA:", "arg_1": {"until": ["Q:"]}}},
-        "resps": [replies],
-        "filtered_resps": filtered,
-        "filter": name,
-        "metrics": ["exact_match"],
-        "doc_hash": "h",
-        "prompt_hash": "h",
-        "target_hash": "h",
-        "exact_match": score,
-    }
-
-
-def test_lm_eval_samples(tmp_path: Path) -> None:
-    rows = [lm_row(0, ["It is 0"], ["0"], 1.0), lm_row(1, ["It is 7"], ["[invalid]"], 0.0)]
-    made = import_samples(jsonl(tmp_path / "samples_gsm8k.jsonl", rows), tmp_path / "pool")
-    assert (made.format, made.problems, made.correct) == ("lm-eval", 2, 1)
-    samples, problems, _ = contents(Pool.open(tmp_path / "pool"))
-    assert [(row["answer"], row["status"]) for row in samples] == [("0", "ok"), (None, "no_answer")]
-    assert (problems[1].id, problems[1].prompt) == ("1", "Q: Question 1?\nA:")
-
-
-def test_lm_eval_filters_and_repeats_must_be_chosen(tmp_path: Path) -> None:
-    two = [lm_row(0, ["0"], ["0"], 1.0), lm_row(0, ["0"], ["1"], 0.0, "flexible-extract")]
-    path = jsonl(tmp_path / "two.jsonl", two)
-    with pytest.raises(ConfigError, match=r"2 filters \(flexible-extract, strict-match\): choose one with --filter"):
-        import_samples(path, tmp_path / "pool")
-    assert import_samples(path, tmp_path / "pool", reading=Reading(filter="flexible-extract")).correct == 0
-    with pytest.raises(ConfigError, match="filter 'x'"):
-        import_samples(path, tmp_path / "other", reading=Reading(filter="x"))
-    many = jsonl(tmp_path / "many.jsonl", [lm_row(0, ["0", "1"], [["0", "1"]], 1.0)])
-    with pytest.raises(ConfigError, match="line 1 2 completions share one exact_match: name a --task"):
-        import_samples(many, tmp_path / "other")
-    each = jsonl(tmp_path / "each.jsonl", [lm_row(0, ["0", "1"], [["0", "1"]], [1, 0])])
-    assert import_samples(each, tmp_path / "other").correct == 1
-    several = [{**lm_row(0, ["0"], ["0"], 1.0), "metrics": ["exact_match", "f1"], "f1": 0.25}]
-    with pytest.raises(ConfigError, match=r"2 scores \(exact_match, f1\): .*--correct"):
-        import_samples(jsonl(tmp_path / "several.jsonl", several), tmp_path / "third")
-    with pytest.raises(ConfigError, match=r"f1 is 0\.25, neither 0 nor 1"):
-        import_samples(tmp_path / "several.jsonl", tmp_path / "third", reading=Reading(correct="f1"))
-    chosen = Reading(correct="f1", threshold=0.2)
-    assert import_samples(tmp_path / "several.jsonl", tmp_path / "third", reading=chosen).correct == 1
-    likely = jsonl(tmp_path / "likely.jsonl", [lm_row(0, [[-1.5, False]], ["x"], 1.0)])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="resps"):
-        import_samples(likely, tmp_path / "fourth")
-
-
-def test_lighteval_details(tmp_path: Path) -> None:
-    rows = [
-        {
-            "doc": {"query": "2 + 2?", "choices": [" 4"], "gold_index": 0, "id": "", "task_name": "gsm8k"},
-            "model_response": {"input": "2 + 2?", "text": ["It is 4", "It is 5"], "output_tokens": [[1, 2, 3], [1]]},
-            "metric": {"extractive_match": [1.0, 0.0]},
-        }
-    ]
-    made = import_samples(parquet(tmp_path / "details.parquet", rows), tmp_path / "pool")
-    assert (made.format, made.samples, made.correct) == ("lighteval", 2, 1)
-    samples, problems, _ = contents(Pool.open(tmp_path / "pool"))
-    assert [(row["completion"], row["tokens"], row["status"]) for row in samples] == [
-        ("It is 4", 3, "ok"),
-        ("It is 5", 1, "ok"),
-    ]
-    assert (problems[0].prompt, problems[0].gold) == ("2 + 2?", "4")
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            {
-                "doc": {"query": "q", "choices": 5, "gold_index": 0},
-                "model_response": {"text": ["4"]},
-                "metric": {"m": 1},
-            },
-            "line 1 choices must be a list, got 5",
-        ),
-        (
-            {"doc": {"query": "q"}, "model_response": {"text": ["4"], "output_tokens": 5}, "metric": {"m": 1}},
-            "line 1 cannot be read as lighteval .TypeError",
-        ),
-        ({**lm_row(0, ["0"], ["0"], 1.0), "metrics": 5}, "line 1 cannot be read as lm-eval .TypeError"),
-        ({**lm_row(0, ["0"], ["0"], 1.0), "arguments": [{"x": 1}]}, "line 1 cannot be read as lm-eval .KeyError"),
-    ],
-)
-def test_rows_of_other_tools_in_a_shape_nobody_expected_are_named(row: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=message):
-        import_samples(jsonl(tmp_path / "in.jsonl", [row]), tmp_path / "pool")
-
-
-def test_older_lighteval_details(tmp_path: Path) -> None:
-    rows = [
-        {
-            "example": "2 + 2?", "full_prompt": "Solve: 2 + 2?", "predictions": "['It is 4']", "gold": "['4']",
-            "metrics": {"em": 1.0}, "num_asked_few_shots": 0,
-        }
-    ]  # fmt: skip
-    made = import_samples(parquet(tmp_path / "details.parquet", rows), tmp_path / "pool")
-    assert (made.format, made.correct) == ("lighteval (before 0.10)", 1)
-    assert Pool.open(tmp_path / "pool").problems[0].prompt == "Solve: 2 + 2?"
-
-
-def verifiers_row(example: int, reply: str, reward: float, **more: Any) -> dict[str, Any]:
-    return {
-        "example_id": example,
-        "prompt": MESSAGES,
-        "completion": [{"role": "assistant", "content": reply}],
-        "answer": "4",
-        "reward": reward,
-        "error": None,
-        "is_completed": True,
-        "is_truncated": False,
-        "metrics": {"correct": reward},
-        "token_usage": {"input_tokens": 5.0, "output_tokens": 7.0},
-        **more,
-    }
-
-
-def test_verifiers_results(tmp_path: Path) -> None:
-    rows = [
-        verifiers_row(3, "\\boxed{4}", 1.0),
-        verifiers_row(3, "\\boxed{5}", 0.0, is_truncated=True),
-        verifiers_row(3, "", 0.0, error={"error": "TimeoutError"}),
-    ]
-    made = import_samples(jsonl(tmp_path / "results.jsonl", rows), tmp_path / "pool")
-    assert (made.format, made.problems, made.samples, made.correct) == ("verifiers", 1, 3, 1)
-    samples, problems, _ = contents(Pool.open(tmp_path / "pool"))
-    assert [row["status"] for row in samples] == ["ok", "truncated", "error"]
-    assert samples[0]["tokens"] == 7
-    assert (problems[0].prompt, problems[0].gold) == (MESSAGES, "4")
 
 
 def gsm8k(tmp_path: Path) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from offleash.eval.convert.importer import import_samples
 from offleash.eval.convert.readers.record import Reading
 from offleash.eval.errors import ConfigError
+from offleash.eval.pool.pool import Pool
 
 Maker = Callable[..., Any]
 
@@ -168,3 +169,34 @@ def test_damaged_traces_are_named(damage: dict[str, Any], message: str, write_li
     with pytest.raises(ConfigError, match=message):
         import_samples(path, tmp_path / "pool")
     assert not (tmp_path / "pool").exists()
+
+
+def result_row(example: int, reply: str, reward: float, **more: Any) -> dict[str, Any]:
+    return {
+        "example_id": example,
+        "prompt": [{"role": "user", "content": "What is 2 + 2?"}],
+        "completion": [{"role": "assistant", "content": reply}],
+        "answer": "4",
+        "reward": reward,
+        "error": None,
+        "is_completed": True,
+        "is_truncated": False,
+        "metrics": {"correct": reward},
+        "token_usage": {"input_tokens": 5.0, "output_tokens": 7.0},
+        **more,
+    }
+
+
+def test_results_of_evaluations(tmp_path: Path, write_lines: Maker) -> None:
+    rows = [
+        result_row(3, "\\boxed{4}", 1.0),
+        result_row(3, "\\boxed{5}", 0.0, is_truncated=True),
+        result_row(3, "", 0.0, error={"error": "TimeoutError"}),
+    ]
+    made = import_samples(write_lines("results.jsonl", rows), tmp_path / "pool")
+    assert (made.format, made.problems, made.samples, made.correct) == ("verifiers", 1, 3, 1)
+    pool = Pool.open(tmp_path / "pool")
+    samples = pool.read(["status", "tokens"]).to_pylist()
+    assert [row["status"] for row in samples] == ["ok", "truncated", "error"]
+    assert samples[0]["tokens"] == 7
+    assert (pool.problems[0].prompt, pool.problems[0].gold) == ([{"role": "user", "content": "What is 2 + 2?"}], "4")
