@@ -22,13 +22,13 @@ from offleash.eval.console import say
 from offleash.eval.errors import ConfigError, OffleashError, first_line
 from offleash.train.__main__ import SAID
 
-SIGNALS = "SIGTERM,SIGHUP,SIGQUIT"
-"""Those on which torchrun ends its processes. Not Ctrl-C, after which they save a checkpoint and end themselves."""
+SIGNALS = "SIGHUP,SIGQUIT"
+"""Those on which torchrun ends its processes. Not on Ctrl-C and SIGTERM: they save a checkpoint and end themselves."""
 
 
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, _pass_on)
-    signal.signal(signal.SIGTERM, _end_children)  # Accelerate would die and leave its one process alone
+    signal.signal(signal.SIGTERM, _ask_to_end)  # Accelerate would die and leave its one process alone
     logging.disable(logging.CRITICAL)  # of this process: which defaults were used, how the children ended
     try:
         with tempfile.TemporaryDirectory(prefix="offleash-") as said:
@@ -98,6 +98,17 @@ def _pass_on(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(OSError):  # it has just ended
             if os.getpgid(child.pid) != os.getpgid(0):
                 os.kill(child.pid, number)
+
+
+def _ask_to_end(number: int, frame: FrameType | None) -> None:
+    """A scheduler that takes the machine back, or `kill`: as Ctrl-C. The second time, training is not asked."""
+    signal.signal(signal.SIGTERM, _end_children)
+    children = psutil.Process().children()
+    if not children:
+        raise KeyboardInterrupt
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.send_signal(signal.SIGINT)
 
 
 def _end_children(number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,13 @@
-"""Ctrl-C in training: the step is completed, a checkpoint saved, and the run ends. A second Ctrl-C ends it at once."""
+"""Ctrl-C in training: the step is completed, a checkpoint saved, and the run ends. A second Ctrl-C ends it at once.
+
+The launcher turns SIGTERM into the same. Not here: by SIGTERM the launcher ends the processes of a run of which one
+has failed, and those must not wait for a step that will never be complete.
+"""
 
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,6 +19,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.train.explorers.checks import updates_per_rollout
 
+ONE_SIGNAL = 1.0
+"""Seconds in which two signals are one: a scheduler may send it to every process, and the launcher passes it on."""
 SOON = b"\noffleash: interrupted: saving a checkpoint after this step (Ctrl-C again ends at once, without one)\n"
 
 
@@ -25,7 +32,8 @@ class InterruptCallback(TrainerCallback):
 
     def __init__(self, trainer: PolicyTrainer) -> None:
         self.trainer = trainer
-        self._received = self._stopping = False
+        self._received_at: float | None = None
+        self._stopping = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -50,9 +58,11 @@ class InterruptCallback(TrainerCallback):
             raise KeyboardInterrupt(f"checkpoint-{state.global_step} is saved")
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self._received:
-            raise KeyboardInterrupt
-        self._received = True
+        if self._received_at is not None:
+            if time.monotonic() - self._received_at > ONE_SIGNAL:
+                raise KeyboardInterrupt
+            return
+        self._received_at = time.monotonic()
         if self.trainer.accelerator.is_local_main_process:
             os.write(2, SOON)  # not print: the signal may have come in the middle of one
 
@@ -60,6 +70,6 @@ class InterruptCallback(TrainerCallback):
         """Ranks must save together, and a signal may reach them at different steps."""
         accelerator = self.trainer.accelerator
         if accelerator.num_processes == 1:
-            return self._received
-        flag = torch.tensor(float(self._received), device=accelerator.device)
+            return self._received_at is not None
+        flag = torch.tensor(float(self._received_at is not None), device=accelerator.device)
         return bool(accelerator.reduce(flag, "sum").item())

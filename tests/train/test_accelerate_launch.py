@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from offleash.train.accelerate_launch import main, reported
@@ -103,8 +104,8 @@ def test_a_run_says_nothing_but_its_own_lines(tmp_path, launcher):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_and_a_kill_of_two_processes_end_them_all(tmp_path, number, status):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_two_processes_that_are_interrupted_or_asked_to_end_save_one_checkpoint(tmp_path, number):
     with (tmp_path / "log.txt").open("w") as log:
         words = command(*TWO, *SMALL, "--max_steps", "5000", "--output_dir", "run", "--monitor_every", "0")
         process = subprocess.Popen(words, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
@@ -116,14 +117,44 @@ def test_an_interrupt_and_a_kill_of_two_processes_end_them_all(tmp_path, number,
             os.killpg(process.pid, number)  # as the terminal does
         else:
             process.send_signal(number)
-        assert process.wait(timeout=120) == status
+        assert process.wait(timeout=120) == 130
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     text = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in text
-    if number == signal.SIGINT:
-        saved = choose_checkpoint(tmp_path / "run").checkpoint
-        assert saved is not None
-        line = f"offleash: interrupted; {saved.name} is saved: add --resume to continue"
-        assert text.count(line) == 1
+    saved = choose_checkpoint(tmp_path / "run").checkpoint
+    assert saved is not None
+    line = f"offleash: interrupted; {saved.name} is saved: add --resume to continue"
+    assert text.count(line) == 1
+
+
+@pytest.mark.slow
+def test_a_second_sigterm_ends_two_processes_that_do_not_answer(tmp_path):
+    with (tmp_path / "log.txt").open("w") as log:
+        words = command(*TWO, *SMALL, "--max_steps", "5000", "--output_dir", "run", "--monitor_every", "0")
+        process = subprocess.Popen(words, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+    try:
+        while not (tmp_path / "run" / "checkpoint-2" / "trainer_state.json").exists():
+            assert process.poll() is None, (tmp_path / "log.txt").read_text()
+            time.sleep(0.1)
+        ranks = [
+            child
+            for child in psutil.Process(process.pid).children(recursive=True)
+            if "offleash.train" in child.cmdline()
+        ]
+        for rank in ranks:
+            rank.suspend()
+        process.send_signal(signal.SIGTERM)
+        time.sleep(2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        for rank in ranks:
+            rank.resume()
+        assert process.wait(timeout=120) in (130, 143)
+        assert len(ranks) == 2
+        assert not any(rank.is_running() for rank in ranks)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -85,14 +85,22 @@ def test_an_interrupted_run_saves_a_checkpoint_and_continues_on_its_trajectory(
     assert whole.read_bytes() == cut.read_bytes()
 
 
-def test_a_second_interrupt_ends_the_run_at_once(tmp_path, interrupt_rollout):
+def test_a_second_interrupt_ends_the_run_at_once(tmp_path, interrupt_rollout, monkeypatch):
+    monkeypatch.setattr("offleash.train.interrupt.ONE_SIGNAL", 0.0)
     interrupt_rollout(2, times=2)
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
         train(recipe_in(tmp_path / "run"))
     assert checkpoints(tmp_path / "run") == []
 
 
-def test_ctrl_c_at_the_terminal_reaches_training_through_the_launcher(tmp_path):
+def test_one_interrupt_that_comes_twice_is_one(tmp_path, interrupt_rollout):
+    interrupt_rollout(2, times=2)
+    with pytest.raises(KeyboardInterrupt, match="checkpoint-2 is saved"):
+        train(recipe_in(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_at_the_terminal_and_a_scheduler_s_wish_reach_training_through_the_launcher(tmp_path, number):
     """The terminal sends the signal to the launcher as well, which must neither die first nor print a traceback."""
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "offleash.train.cli", "train", *words(folder, max_steps=5000, save_steps=2)]
@@ -102,7 +110,7 @@ def test_ctrl_c_at_the_terminal_reaches_training_through_the_launcher(tmp_path):
         while not (folder / "checkpoint-2" / "trainer_state.json").exists():
             assert process.poll() is None, (tmp_path / "log.txt").read_text()
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
         assert process.wait(timeout=120) == 130
     finally:
         if process.poll() is None:
