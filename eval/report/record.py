@@ -33,7 +33,7 @@ The keys are stable: keys may be added but are never renamed; `format` counts br
     LINE      KL-optimal reweighting of the base at the policy's pass@1: "cells": {preserved, shrunk, expanded, out},
               expected; "nscr": ESTIMATE of the policy, "line": ESTIMATE, "above": ESTIMATE (policy - line); reached
               (units of the policy outside the base's support); log_weight (1/beta); "verdict": shrinks | keeps |
-              as good as reweighting | expands, or null
+              as good as reweighting | expands | undecided, or null
     MOVED     units, problems, "examples": [{task, problem_id, answer, base_hits, base_n, policy_hits, policy_n,
               whole_problem, sure (beyond chance by itself), prompt, gold, base_text, policy_text}]
     ESTIMATE  value, low, high, n (number of problems)

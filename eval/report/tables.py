@@ -215,7 +215,8 @@ def _leash_table(scope: Scope, leash: Leash, confidence: str) -> Table:
         f"{LEASH}: what {k_words(scope)} samples of q(y) exp(R/β)/Z would show beside this base, one β for all "
         f"problems. {confidence} intervals over problems. Rates that the base's samples do not show are estimated; the "
         "upper bound holds whatever they are, and is nearer with more samples of the base than k. Expands: beyond the "
-        "reweighting; as good: at most .01 below it; shrinks: NSCR below 0; each beyond its error; keeps: none."
+        "reweighting; as good: at most .01 below it; shrinks: NSCR below 0; keeps: at most .01 below 0; each beyond "
+        "its error."
     )
     return Table("leash", LEASH, ("", *_CELL_NAMES, "NSCR", "verdict"), tuple(rows), note)
 

@@ -22,6 +22,7 @@ VERDICTS: dict[Word, str] = {
     "expands": "Support expands",
     "as good as reweighting": "As good as reweighting",
     "keeps": "Support is kept",
+    "undecided": "Undecided",
 }
 
 

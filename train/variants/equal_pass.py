@@ -1,7 +1,8 @@
 """Where along a run its pass@1 was that of another run: the point at which stopping early would have given the same.
 
 pass@1 of a run can be noisy, and the first crossing of a noisy curve comes too early. So the curve is first made
-monotone by isotonic regression, and the last point of a flat piece is taken.
+monotone by isotonic regression, and the last point of a flat piece is taken (`position`). An exact pass@1 has no such
+noise: a fall is a fall, and the run was there when it first was (`first_reached`).
 """
 
 from collections.abc import Sequence
@@ -27,6 +28,16 @@ def position(passes: Sequence[float], target: float) -> Position:
     if at == len(fit) - 1 or target <= fit[at]:
         return Position(at, 0.0)
     return Position(at, (target - fit[at]) / (fit[at + 1] - fit[at]))
+
+
+def first_reached(passes: Sequence[float], target: float) -> Position:
+    """Where an exact pass@1 first was `target`; its highest point if it never was, the start if it began above."""
+    if target <= passes[0]:
+        return Position(0, 0.0)
+    after = next((i for i, value in enumerate(passes) if value >= target), None)
+    if after is None:
+        return Position(max(range(len(passes)), key=passes.__getitem__), 0.0)
+    return Position(after - 1, (target - passes[after - 1]) / (passes[after] - passes[after - 1]))
 
 
 def rising(values: Sequence[float]) -> list[float]:

@@ -7,18 +7,21 @@ network). Statistic, predictions and what refutes them: recipes/variants/PREDICT
 
 The distance of two runs on a problem is the total variation between their conditional distributions at equal P,
 averaged over a few values of P. `departure` is how much further an arm's runs are from plain's than plain's are from
-each other, in units of how far plain itself moved from the base.
+each other, in units of how far plain itself moved from the base. As first written down it has each of the three at the
+values of P that its own two runs share, and distances grow with P: an arm that learns less than plain gets a number
+that is too low. `at_same_p` has all three at the same values.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offleash.eval.stats.intervals import Estimate
-from offleash.train.variants.equal_pass import position, rising
+from offleash.train.variants.equal_pass import first_reached, rising
 from offleash.train.variants.exact import ExactPath
 from offleash.train.variants.plans import CLAIM_SEEDS
 from offleash.train.variants.significance import CONFIDENCE, mean_over_seeds, t_quantile
@@ -37,6 +40,7 @@ REWARD_ONLY = (
     *("low_lr", "high_lr", "equal_samples", "pass_at_k", "pkpo", "maxrl", "focal", "nsr", "w_reinforce"),
     "dynamic_sampling",
 )
+PREDICTED_TO_LEAVE = ("tilt", "rehearsal", "mode_replay")
 ANSWER_AWARE = (
     *("outcome_batch", "outcome_ucb", "unlikeliness", "ucpo", "mode_replay", "rehearsal", "anchor", "anchor_js"),
     *("seeding", "tilt"),
@@ -47,6 +51,8 @@ _TINY = 1e-300  # a probability of exactly 0 has no logarithm
 class Departure(NamedTuple):
     departure: Estimate
     """0: as plain's runs among themselves. NaN if too little can be compared. n counts seeds."""
+    at_same_p: Estimate
+    """The same with all distances at the same values of P."""
     problems: int
     """Compared: those that enough runs of both learned."""
     entropy: Estimate
@@ -56,7 +62,11 @@ class Departure(NamedTuple):
     forward_kl: Estimate
     """Of the base to the run over correct answers (`forward_kl`), minus plain's at equal pass@1."""
     word: str
-    """For a reward-only arm `held`, `refuted` or `undecided`; otherwise `leaves` (interval above 0) or `undecided`."""
+    """What becomes of the prediction, by `departure`: `held`, `refuted` or `undecided`; empty if there is none."""
+    word_at_same_p: str
+    """Likewise, by `at_same_p`."""
+    entropy_word: str
+    """Of the prediction that entropy falls below the base's, for a reward-only arm."""
 
 
 class Curves:
@@ -64,7 +74,9 @@ class Curves:
 
     def __init__(self, path: ExactPath) -> None:
         self.problem_u = path.problem_u
-        self.fit_tp = np.array([rising(column) for column in path.correct_tp().T.tolist()]).T
+        correct_tp = path.correct_tp()
+        self.base_p, self.most_p = correct_tp[0], correct_tp.max(axis=0)
+        self.fit_tp = np.array([rising(column) for column in correct_tp.T.tolist()]).T
         self.log_tu = np.log(np.maximum(path.probability_tu, _TINY))
 
     def conditional_u(self, level_p: Floats) -> Floats:
@@ -85,27 +97,30 @@ def departure_of(arm: str, ours: Mapping[int, ExactPath], plain: Mapping[int, Ex
     if len(seeds) < CLAIM_SEEDS:
         return _unknown(len(seeds))
     pairs = [(Curves(ours[seed]), Curves(plain[seed])) for seed in seeds]
-    tables = _tables([mine for mine, _ in pairs], [theirs for _, theirs in pairs])
+    mine, theirs = ([pair[i] for pair in pairs] for i in range(2))
+    tables, same = _tables(mine, theirs), _same_p(mine, theirs)
     several = list(range(len(seeds)))
-    if (problems := int(tables.compared(several).sum())) < LEAST_PROBLEMS:
+    problems = min(int(each.compared(several).sum()) for each in (tables, same))
+    if problems < LEAST_PROBLEMS:
         return _unknown(len(seeds))
-    found = _jackknife(tables.departure, len(seeds))
+    found, at_same_p = (_jackknife(each.departure, len(seeds)) for each in (tables, same))
     gaps = [_entropy_gaps(mine, theirs) for mine, theirs in pairs]
     kls = [_forward_kl_gap(ours[seed], plain[seed]) for seed in seeds]
     to_plain, to_base = (mean_over_seeds([gap[i] for gap in gaps]) for i in range(2))
-    return Departure(found, problems, to_plain, to_base, mean_over_seeds(kls), _word(arm, found))
+    words = (_word(arm, found, to_plain), _word(arm, at_same_p, to_plain), _entropy_word(arm, to_base))
+    return Departure(found, at_same_p, problems, to_plain, to_base, mean_over_seeds(kls), *words)
 
 
-def distances(ours: Curves, theirs: Curves) -> Floats:
-    """Per problem the mean total variation at equal P; NaN where one of the two gained too little."""
-    levels, compared_p = _levels(ours, theirs)
+def distances(ours: Curves, theirs: Curves, *others: Curves) -> Floats:
+    """Per problem the mean total variation at equal P, which the others have too; NaN where one gained too little."""
+    levels, compared_p = _levels(ours, theirs, *others)
     gaps = [_variation(ours.conditional_u(x_p), theirs.conditional_u(x_p), ours.problem_u) for x_p in levels]
     return np.where(compared_p, np.mean(gaps, axis=0), np.nan)
 
 
-def moved(run: Curves) -> Floats:
-    """Per problem the mean total variation between the run and the base at the same values of P."""
-    levels, compared_p = _levels(run, run)
+def moved(run: Curves, *others: Curves) -> Floats:
+    """Per problem the mean total variation between the run and the base at values of P that the others have too."""
+    levels, compared_p = _levels(run, *others)
     base_u = _normalized(run.log_tu[0], run.problem_u)
     gaps = [_variation(run.conditional_u(x_p), base_u, run.problem_u) for x_p in levels]
     return np.where(compared_p, np.mean(gaps, axis=0), np.nan)
@@ -114,7 +129,7 @@ def moved(run: Curves) -> Floats:
 def forward_kl(path: ExactPath, passed: float) -> float:
     """Mean over problems of the sum of b log(b / pi) over correct answers, b the base, where pass@1 was `passed`."""
     log_tu = np.log(np.maximum(path.probability_tu, _TINY))
-    place = position(path.correct_tp().mean(axis=1).tolist(), passed)
+    place = first_reached(path.correct_tp().mean(axis=1).tolist(), passed)
     after = min(place.at + 1, len(log_tu) - 1)
     log_u = log_tu[place.at] + place.part * (log_tu[after] - log_tu[place.at])
     return float(np.bincount(path.problem_u, path.base_u * (log_tu[0] - log_u)).mean())
@@ -156,11 +171,44 @@ def _tables(ours: Sequence[Curves], plain: Sequence[Curves]) -> _Tables:
     return _Tables(np.array(across), np.array(within), np.array([moved(run) for run in plain]))
 
 
-def _levels(ours: Curves, theirs: Curves) -> tuple[list[Floats], NDArray[np.bool_]]:
-    """Values of P for every problem, and which problems have several answers and were learned by both."""
-    start_p = np.minimum(ours.fit_tp[0], theirs.fit_tp[0])
-    top_p = np.minimum(ours.fit_tp[-1], theirs.fit_tp[-1])
-    compared_p = (top_p - start_p >= LEAST_GAIN) & (np.bincount(ours.problem_u) >= 2)
+class _SameP(NamedTuple):
+    """For runs of seed i of arm and plain and another run j of plain, all at the values of P that the three share."""
+
+    further_ijp: Floats
+    """The arm's distance to j minus plain's."""
+    moved_ijp: Floats
+    """Of j to the base."""
+
+    def departure(self, kept: Sequence[int]) -> float:
+        further_p, moved_p = self._means(kept)
+        there_p = self.compared(kept)
+        return float(further_p[there_p].mean() / moved_p[there_p].mean())
+
+    def compared(self, kept: Sequence[int]) -> NDArray[np.bool_]:
+        further_p, moved_p = self._means(kept)
+        return ~np.isnan(further_p + moved_p)
+
+    def _means(self, kept: Sequence[int]) -> tuple[Floats, Floats]:
+        chosen = np.ix_(kept, kept)
+        further_p, moved_p = (_nanmean(table[chosen].reshape(len(kept) ** 2, -1)) for table in self)
+        return further_p, moved_p
+
+
+def _same_p(ours: Sequence[Curves], plain: Sequence[Curves]) -> _SameP:
+    n, problems = len(plain), plain[0].fit_tp.shape[1]
+    further, run_moved = np.full((n, n, problems), np.nan), np.full((n, n, problems), np.nan)
+    for i, j in permutations(range(n), 2):
+        mine, twin, other = ours[i], plain[i], plain[j]
+        further[i, j] = distances(mine, other, twin) - distances(twin, other, mine)
+        run_moved[i, j] = moved(other, mine, twin)
+    return _SameP(further, run_moved)
+
+
+def _levels(*runs: Curves) -> tuple[list[Floats], NDArray[np.bool_]]:
+    """Values of P for every problem, and which problems have several answers and were learned by all of the runs."""
+    start_p, top_p = runs[0].base_p, np.min([run.fit_tp[-1] for run in runs], axis=0)
+    learned_p = np.min([run.most_p for run in runs], axis=0) - start_p >= LEAST_GAIN
+    compared_p = learned_p & (top_p - start_p >= LEAST_GAIN) & (np.bincount(runs[0].problem_u) >= 2)
     return [start_p + fraction * (top_p - start_p) for fraction in FRACTIONS], compared_p
 
 
@@ -189,15 +237,26 @@ def _forward_kl_gap(ours: ExactPath, plain: ExactPath) -> float:
     return forward_kl(ours, top) - forward_kl(plain, top)
 
 
-def _word(arm: str, found: Estimate) -> str:
+def _word(arm: str, found: Estimate, entropy: Estimate) -> str:
+    """`entropy`: minus plain's at equal P."""
     if arm in REWARD_ONLY:
         return "held" if found.high < BOUND else "refuted" if found.low > BOUND else "undecided"
-    return "leaves" if found.low > 0 else "undecided"
+    if arm not in PREDICTED_TO_LEAVE:
+        return ""
+    if found.high < 0 or entropy.high < 0:
+        return "refuted"
+    return "held" if found.low > 0 and entropy.low > 0 else "undecided"
+
+
+def _entropy_word(arm: str, from_base: Estimate) -> str:
+    if arm not in REWARD_ONLY:
+        return ""
+    return "held" if from_base.high < 0 else "refuted" if from_base.low > 0 else "undecided"
 
 
 def _unknown(seeds: int) -> Departure:
     nothing = Estimate(math.nan, math.nan, math.nan, seeds)
-    return Departure(nothing, 0, nothing, nothing, nothing, "not compared")
+    return Departure(nothing, nothing, 0, nothing, nothing, nothing, *["not compared"] * 3)
 
 
 def _nanmean(rows_xp: Floats) -> Floats:

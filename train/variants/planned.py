@@ -103,9 +103,9 @@ def record(
 
     ARM: arm, trial (the chosen one), control, seeds, word, better, no_worse (null if not judged), above (controls),
     "pass_at_1", "nscr", "line", "gap" (each of the last three {eps: ESTIMATE}), "to_plain_line", "pass_difference",
-    "differences" {control: ESTIMATE}, reached, problems_gained, problems_lost, rollouts, base_samples, seconds,
-    sampled_nscr (the last four null if unknown). ESTIMATE: value, low, high, n (seeds). "origins" as in
-    `offleash.train.variants.report`.
+    "gap_difference", "differences" {control: ESTIMATE}, "short" {control: by how much pass@1 is never reached},
+    reached, problems_gained, problems_lost, rollouts, base_samples, seconds, sampled_nscr (the last four null if
+    unknown). ESTIMATE: value, low, high, n (seeds). "origins" as in `offleash.train.variants.report`.
     """
     return {
         "format": FORMAT,
@@ -135,7 +135,9 @@ def _arm_record(arm: ArmResult, runs: Sequence[Measured]) -> dict[str, Any]:
         },
         "to_plain_line": arm.to_plain_line,
         "pass_difference": arm.pass_difference,
+        "gap_difference": arm.gap_difference,
         "differences": arm.differences,
+        "short": arm.short,
         "reached": arm.reached,
         "problems_gained": arm.gained,
         "problems_lost": arm.lost,
@@ -174,7 +176,8 @@ def _claim(arm: ArmResult, eps: str) -> str:
     if arm.word == SCREENED:
         return f"screened, fewer than {CLAIM_SEEDS} seeds"
     passed = "pass@1 no worse than plain's" if arm.no_worse else "pass@1 not shown to be no worse than plain's"
-    above = ", ".join(arm.above) or "nothing"
+    above = ", ".join(f"{name} (at its highest pass@1)" if name in arm.short else name for name in arm.above)
+    above = above or "nothing"
     better = "better than plain and every control; " if arm.is_better else ""
     return f"{arm.word}; {better}{passed}; at equal pass@1 NSCR({eps}) above {above}"
 
@@ -237,13 +240,25 @@ def _differences(judged: Judged) -> Table:
             _name(arm),
             DASH if arm.pass_difference is None else estimate(arm.pass_difference),
             DASH if arm.no_worse is None else "yes" if arm.no_worse else "not shown",
-            *(estimate(arm.differences[c]) if c in arm.differences else DASH for c in controls),
+            DASH if arm.gap_difference is None else estimate(arm.gap_difference),
+            *(_difference(arm, control) for control in controls),
         )
         for arm in judged.arms
     ]
-    header = ("", "pass@1 − plain", "no worse", *(f"NSCR − {control}" for control in controls))
-    note = "NSCR against the control where its pass@1 was the arm's (interpolated; its end if it never got there)."
+    header = ("", "pass@1 − plain", "no worse", "gap − plain", *(f"NSCR − {control}" for control in controls))
+    note = (
+        "gap: NSCR minus that of the leash line at the run's own pass@1. NSCR against the control where its pass@1 "
+        "first was the arm's (interpolated). *: in some seeds the control never got there, and stands at its highest "
+        "pass@1, where it has lost less; in brackets how much lower that is on average."
+    )
     return Table("differences", "Against plain and the controls at equal pass@1", header, tuple(rows), note)
+
+
+def _difference(arm: ArmResult, control: str) -> str:
+    if control not in arm.differences:
+        return DASH
+    mark = f" * ({share(arm.short[control])})" if control in arm.short else ""
+    return estimate(arm.differences[control]) + mark
 
 
 def _samples(judged: Judged, sweep: Sweep) -> Table:
@@ -267,20 +282,27 @@ def _inertness(departures: Mapping[str, Departure]) -> Table:
         (
             arm,
             "rewards" if arm in REWARD_ONLY else "answers" if arm in ANSWER_AWARE else DASH,
-            found.word,
             str(found.problems),
-            *(estimate(value) for value in (found.departure, found.entropy, found.entropy_from_base, found.forward_kl)),
+            estimate(found.departure),
+            found.word or DASH,
+            estimate(found.at_same_p),
+            found.word_at_same_p or DASH,
+            estimate(found.entropy),
+            estimate(found.entropy_from_base),
+            found.entropy_word or DASH,
+            estimate(found.forward_kl),
         )
         for arm, found in departures.items()
     ]
     header = (
-        *("", "advantage sees", "prediction", "problems", "departure from plain's path", "entropy − plain"),
-        *("entropy − base", "forward KL − plain"),
+        *("", "advantage sees", "problems", "departure from plain's path", "prediction", "departure at the same P"),
+        *("prediction", "entropy − plain", "entropy − base", "that it falls", "forward KL − plain"),
     )
     note = (
         "Of the distribution over correct answers given correctness, at equal P of a problem (recipes/variants/"
-        "PREDICTIONS.md). Departure: 0 as plain's seeds among themselves, 1 as far again as plain moved. Forward KL of "
-        "the base over correct answers at equal pass@1. 95 % intervals over seeds."
+        "PREDICTIONS.md). Departure: 0 as plain's seeds among themselves, 1 as far again as plain moved; first as it "
+        "was written down, then with all distances at the same P. Forward KL of the base over correct answers at equal "
+        "pass@1. 95 % intervals over seeds, each by itself."
     )
     return Table("inertness", "Conditional inertness", header, tuple(rows), note)
 
@@ -306,12 +328,17 @@ def _notes(judged: Judged, sweep: Sweep) -> tuple[str, ...]:
         f"Problems: {problems}; {len(plan.seeds)} seeds; k = {sweep.k} for sampled numbers.",
         f"Means over seeds with {100 * judged.confidence:.4g} % intervals for other seeds and other problems: variance "
         "over seeds plus that of a jackknife over 20 groups of problems, Student's t."
-        + (" In a confirmation they hold for all variants together." if plan.stage == CONFIRM else ""),
-        "shrinks: NSCR's interval lies below 0. expands: a unit below the floor in the base is reached, and the gap's "
-        "interval lies above 0. as good as reweighting: the gap's interval lies above minus the margin. keeps: none of "
-        "these.",
+        + (
+            " In a confirmation each kind of interval holds for all variants together; that an arm is above one of "
+            "several controls is not corrected for their number."
+            if plan.stage == CONFIRM
+            else ""
+        ),
+        "shrinks: NSCR's interval lies below 0. expands: a unit below the floor in the base is reached, NSCR is above "
+        "0, and the gap's interval lies above 0. as good as reweighting: the gap's interval lies above minus the "
+        "margin. keeps: NSCR's interval lies above minus the margin. undecided: none of these.",
         "no worse: the interval of pass@1 minus plain's lies above minus the margin. better: no worse than plain, and "
-        "NSCR above plain's and every control's at equal pass@1.",
+        f"NSCR above plain's and every control's at equal pass@1, each with {CLAIM_SEEDS} seeds or more.",
         f"screened: a screen, or fewer than {CLAIM_SEEDS} seeds; nothing is claimed.",
     )
 

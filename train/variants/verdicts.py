@@ -6,11 +6,11 @@ other seeds and other problems (`twoway`), and in a confirmation for all of its 
 confidence 1 - .05 / m).
 
 - word: of `eval.stats.leash.verdict`, by NSCR and its distance to the line: shrinks, keeps, as good as reweighting,
-  expands.
+  expands, undecided.
 - no worse: pass@1 minus plain's lies above minus the margin.
-- above a control: NSCR minus that of the control where the control's pass@1 was the arm's (its end if it never got
-  there) lies above 0.
-- better: no worse than plain, and above plain and every control.
+- above a control: NSCR minus that of the control where the control's pass@1 first was the arm's lies above 0. A control
+  that never got there stands at its highest pass@1, where it has lost less: that is against the arm.
+- better: no worse than plain, and above plain and every control of the plan, each with CLAIM_SEEDS seeds.
 
 A screen, and whatever has fewer than CLAIM_SEEDS seeds, is called `screened`, and none of this is said.
 """
@@ -27,7 +27,7 @@ from offleash.eval.stats.exact_support import EPSILONS
 from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.leash.against import AgainstLine
 from offleash.eval.stats.leash.verdict import verdict
-from offleash.train.variants.equal_pass import position
+from offleash.train.variants.equal_pass import first_reached
 from offleash.train.variants.exact import ExactRun
 from offleash.train.variants.overlays import PLAIN
 from offleash.train.variants.plans import CLAIM_SEEDS, CONFIRM, EQUAL_SAMPLES, Plan
@@ -79,8 +79,14 @@ class ArmResult:
     """NSCR at the floor minus that of the leash line at plain's pass@1."""
     pass_difference: Estimate | None
     """To plain; None for plain itself."""
+    gap_difference: Estimate | None
+    """The gap to the line at the floor minus plain's; None for plain itself."""
     differences: Mapping[str, Estimate]
     """Control -> NSCR minus the control's at equal pass@1."""
+    short: Mapping[str, float]
+    """Control -> by how much its highest pass@1 is below the arm's, mean over seeds; without those that get there."""
+    needed: tuple[str, ...]
+    """The controls of the plan that it has to be above."""
     word: str
     no_worse: bool | None
     """None where it is not judged."""
@@ -89,7 +95,7 @@ class ArmResult:
 
     @property
     def is_better(self) -> bool:
-        return bool(self.no_worse) and bool(self.differences) and set(self.above) == set(self.differences)
+        return bool(self.no_worse) and bool(self.needed) and set(self.above) >= set(self.needed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,7 @@ def _result(plan: Plan, trial: Trial, controls: Mapping[str, Trial], confidence:
         for arm, control in controls.items()
         if arm != trial.arm and _shared(trial, control)
     }
+    planned = (*plan.controls, *((EQUAL_SAMPLES,) if plan.equal_samples else ()))
     reached, gained, lost = (
         float(np.mean([getattr(run, name)[e] for run in runs])) for name in ("reached_e", "gained_e", "lost_e")
     )
@@ -172,16 +179,19 @@ def _result(plan: Plan, trial: Trial, controls: Mapping[str, Trial], confidence:
         lost=lost,
         to_plain_line=two_way(_to_plain_line_gs(trial, plain, e), confidence),
         pass_difference=pass_difference,
+        gap_difference=_gap_difference(trial, plain, e, confidence) if pass_difference else None,
         differences=differences,
+        short={arm: gap for arm, control in controls.items() if (gap := _shortfall(trial, control)) > 0},
+        needed=tuple(arm for arm in planned if arm != trial.arm),
         word=(verdict(against, plan.margin) or UNDECIDED) if judged else SCREENED,
         no_worse=pass_difference.low > -plan.margin if judged and pass_difference else None,
-        above=tuple(arm for arm, found in differences.items() if judged and found.low > 0),
+        above=tuple(arm for arm, found in differences.items() if judged and found.n >= CLAIM_SEEDS and found.low > 0),
     )
 
 
 def at_equal_pass(run: ExactRun, pass_g: Floats, e: int) -> Floats:
-    """NSCR of the run where its pass@1 was `pass_g`, on each set of problems."""
-    places = [position(run.pass_tg[:, g].tolist(), float(target)) for g, target in enumerate(pass_g)]
+    """NSCR of the run where its pass@1 first was `pass_g`, on each set of problems."""
+    places = [first_reached(run.pass_tg[:, g].tolist(), float(target)) for g, target in enumerate(pass_g)]
     return np.array([place.between(run.nscr_tge[:, g, e].tolist()) for g, place in enumerate(places)])
 
 
@@ -191,6 +201,22 @@ def _difference_gs(trial: Trial, control: Trial, e: int) -> Floats:
         ours, theirs = trial.runs[seed], control.runs[seed]
         rows.append(ours.nscr_tge[-1, :, e] - at_equal_pass(theirs, ours.pass_tg[-1], e))
     return np.array(rows).T
+
+
+def _gap_difference(trial: Trial, plain: Trial, e: int, confidence: float) -> Estimate:
+    shared = _shared(trial, plain)
+    gaps = [
+        (_nscr_gse(runs) - _line_gse(runs))[:, :, e] for runs in ([of.runs[s] for s in shared] for of in (trial, plain))
+    ]
+    return two_way(gaps[0] - gaps[1], confidence)
+
+
+def _shortfall(trial: Trial, control: Trial) -> float:
+    gaps = [
+        max(0.0, float(trial.runs[s].pass_tg[-1, 0] - control.runs[s].pass_tg[:, 0].max()))
+        for s in _shared(trial, control)
+    ]
+    return math.fsum(gaps) / len(gaps) if gaps else 0.0
 
 
 def _to_plain_line_gs(trial: Trial, plain: Trial, e: int) -> Floats:

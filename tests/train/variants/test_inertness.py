@@ -147,16 +147,40 @@ def test_the_statistic_holds_where_nothing_differs_and_finds_what_leaves(noisy):
     plain, twin, reward_only, aware = noisy
     for arm, runs in (("low_lr", twin), ("maxrl", reward_only)):
         found = departure_of(arm, runs, plain)
-        assert found.word == "held"
+        assert (found.word, found.word_at_same_p, found.entropy_word) == ("held", "held", "held")
         assert abs(found.departure.value) < 0.06
+        assert abs(found.at_same_p.value) < 0.06
         assert found.problems >= 10
         assert found.entropy_from_base.high < 0
     left = departure_of("rehearsal", aware, plain)
-    assert left.word == "leaves"
+    assert (left.word, left.word_at_same_p, left.entropy_word) == ("held", "held", "")
     assert left.entropy.low > 0
     assert left.departure.value > 0.2
+    assert left.at_same_p.value > 0.2
     assert left.forward_kl.high < 0
     assert departure_of("maxrl", aware, plain).word == "refuted"  # what is called reward-only and is not
+    assert departure_of("placebo", aware, plain).word == ""  # nothing was predicted
+
+
+def test_a_slower_arm_has_no_departure_at_the_same_p_where_the_number_first_defined_is_too_low():
+    rng = np.random.default_rng(5)
+    start = rng.dirichlet(np.full(8, 0.6), 40)
+    plain, slow = (
+        {seed: flow(start, 4, pace, steps=100, keep=10, rng=rng) for seed in range(8)} for pace in (0.04, 0.015)
+    )
+    found = departure_of("low_lr", slow, plain)
+    assert found.departure.high < -0.02
+    assert abs(found.at_same_p.value) < 0.5 * abs(found.departure.value)  # more, smaller steps differ less by chance
+
+
+def test_a_problem_that_fell_and_came_back_was_not_learned():
+    """Its curve made monotone starts below the base, and would show a rise."""
+    fell = np.array([[0.25, 0.25], [0.15, 0.15], [0.15, 0.15], [0.2, 0.25]])
+    rose = np.array([[0.25, 0.25], [0.3, 0.25], [0.3, 0.3], [0.35, 0.3]])
+    runs = [Curves(ExactPath((0, 1, 2, 3), rows, np.zeros(2, dtype=np.int64))) for rows in (fell, rose)]
+    assert np.isnan(distances(runs[0], runs[0])).all()
+    assert np.isnan(distances(*runs)).all()
+    assert not np.isnan(distances(runs[1], runs[1])).any()
 
 
 def test_its_interval_is_calibrated_where_nothing_differs():
@@ -176,9 +200,10 @@ def test_its_interval_is_calibrated_where_nothing_differs():
             paths[seed] = ExactPath((0, 1, 2, 3, 4), total.reshape(5, -1), np.repeat(np.arange(30), 4))
         return paths
 
-    found = [departure_of("low_lr", runs(), runs()).departure for _ in range(20)]
-    assert np.mean([e.low <= 0 <= e.high for e in found]) >= 0.8
-    assert abs(np.mean([e.value for e in found])) < 0.02
+    departures = [departure_of("low_lr", runs(), runs()) for _ in range(20)]
+    for found in ([each.departure for each in departures], [each.at_same_p for each in departures]):
+        assert np.mean([e.low <= 0 <= e.high for e in found]) >= 0.8
+        assert abs(np.mean([e.value for e in found])) < 0.02
 
 
 def test_what_learned_too_little_is_not_compared(noisy):

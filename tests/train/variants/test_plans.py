@@ -127,6 +127,16 @@ def test_a_plan_only_grows_once_a_run_has_begun(tmp_path, write):
     assert stored_plans(out) == versions
 
 
+def test_a_confirmation_gets_no_further_seeds_once_a_run_has_begun(tmp_path, write):
+    changed = {"stage": "confirm", "problems": {"split": "probe"}, "seeds": list(range(8))}
+    arms = {key: {arm: trials[:1] for arm, trials in SCREEN[key].items()} for key in ("controls", "variants")}
+    first, out = read_plan(write(**changed, **arms)), tmp_path / "out"
+    record_plan(first, out)
+    record_start(planned_runs(first, out)[0])
+    with pytest.raises(ConfigError, match=r"a confirmation's seeds were .*begun"):
+        record_plan(read_plan(write(**{**changed, "seeds": list(range(9))}, **arms)), out)
+
+
 def test_the_hash_is_of_the_content_not_of_its_spelling(tmp_path, write):
     first = read_plan(write()).sha256
     path = write()

@@ -140,6 +140,36 @@ def test_fewer_than_eight_seeds_and_a_screen_claim_nothing(bandits, stage, seeds
         assert not arm.is_better
 
 
+def test_nothing_is_better_while_a_control_of_the_plan_is_missing_or_has_few_seeds(bandits):
+    lab = bandits(np.random.default_rng(0), 60)
+    arms = {
+        "plain": plain_of(lab),
+        "low_lr": lambda part: lab.sharpened(0.4 * part, 1 + 0.2 * part, 0.1),
+        "new": lambda part: lab.sharpened(1.3 * part, 1 - 0.3 * part, 0.1),
+    }
+    controls = ("plain", "low_lr")
+    of = plan(controls=controls)
+    plain, low, new = sweep(lab, arms, controls=controls)
+    found = by_arm(judge(of, [plain, low, new]))["new"]
+    assert found.is_better
+    assert found.short["low_lr"] > 0  # it stands at its highest pass@1
+    assert found.short.keys() == {"low_lr"} or found.short["low_lr"] > found.short["plain"]
+    few = Trial("low_lr", "low_lr", True, {seed: low.runs[seed] for seed in range(2)})
+    for known in ([plain, new], [plain, few, new]):
+        found = by_arm(judge(of, known))["new"]
+        assert found.above == ("plain",)
+        assert not found.is_better
+
+
+def test_the_distance_to_the_line_is_compared_with_plains(bandits):
+    lab = bandits(np.random.default_rng(0), 60)
+    found = by_arm(judge(plan(), sweep(lab, {"plain": plain_of(lab), "new": tilt_of(lab)})))
+    assert found["plain"].gap_difference is None
+    gaps = found["new"].gap_e[E].value - found["plain"].gap_e[E].value
+    assert found["new"].gap_difference.value == pytest.approx(gaps)
+    assert found["new"].gap_difference.low > 0
+
+
 def test_a_seed_that_only_one_side_has_is_left_out_of_the_comparison(bandits):
     lab = bandits(np.random.default_rng(0), 40)
     ours, plain = sweep(lab, {"new": plain_of(lab), "plain": plain_of(lab)}, 9)
