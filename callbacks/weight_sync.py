@@ -14,12 +14,13 @@ killed shuts down only after its open requests, which are never answered. So whi
 health is checked, and after three failed checks the request raises.
 """
 
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from functools import cached_property, partial
-from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import httpx
 import numpy as np
@@ -53,7 +54,8 @@ PROMPTS, TOKENS = 4, 48
 STILL = 0.1
 """An engine that moved by less than this fraction of the trainer's movement did not follow it."""
 HEALTH_SECONDS, HEALTH_CHECKS = 10.0, 3
-"""Time between health checks of a server with a pending request, and how many in a row may fail."""
+"""Time between health checks of a server with a pending request, and how many in a row may fail. One that is merely
+busy, with an answer of millions of tokens, accepts the connection and answers late: that is no failure."""
 
 
 class Noise(NamedTuple):
@@ -224,8 +226,17 @@ def _answer(every: float, server: str, request: Callable[[], Any]) -> Any:
         except NotYet:
             failed = 0 if _is_healthy(server) else failed + 1
         except OSError as error:  # requests' exceptions are OSErrors
-            raise _gone(server, first_line(error)) from error
-    raise _gone(server, f"and failed its health check {HEALTH_CHECKS} times")
+            return _give_up(_gone(server, first_line(error)))
+    return _give_up(_gone(server, f"and failed its health check {HEALTH_CHECKS} times"))
+
+
+def _give_up(error: EngineError) -> NoReturn:
+    """Raised, if somebody can hear it: TRL updates weights by a request in a second thread, while the main thread sends
+    them to the server and waits, for ever if that is gone."""
+    if threading.current_thread() is threading.main_thread():
+        raise error
+    say(f"offleash: error: {error}", error=True)
+    os._exit(1)
 
 
 def _in_thread(call: Callable[[], Any]) -> Future[Any]:
@@ -238,13 +249,15 @@ def _in_thread(call: Callable[[], Any]) -> Future[Any]:
         except Exception as error:  # raised again by result()
             future.set_exception(error)
 
-    Thread(target=work, daemon=True).start()
+    threading.Thread(target=work, daemon=True).start()
     return future
 
 
 def _is_healthy(url: str) -> bool:
     try:
         return httpx.get(f"{url}/health", timeout=10).status_code == 200
+    except httpx.ReadTimeout:
+        return True
     except httpx.HTTPError:
         return False
 

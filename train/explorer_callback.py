@@ -5,7 +5,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from offleash.callbacks.policy.trl_seam import train_metrics
-from offleash.train.explorers.metrics import OWN
+from offleash.train.explorers.metrics import OWN, TOTALS
 
 
 class ExplorerCallback(TrainerCallback):
@@ -24,4 +24,5 @@ class ExplorerCallback(TrainerCallback):
         for explorer in self.trainer.explorers:
             explorer.after_step(state.global_step)
             for name, value in explorer.metrics().items():
-                train_metrics(self.trainer)[OWN.fill(name=name).key].append(value)
+                series = train_metrics(self.trainer)[OWN.fill(name=name).key]
+                series[:] = [value] if name in TOTALS else [*series, value]  # the Trainer logs means

@@ -21,6 +21,7 @@ from offleash.callbacks.policy.trl_seam import (
     generating_with,
     load_reference,
     model_id,
+    reshard,
     take_over_sync,
     token_logits,
 )
@@ -28,6 +29,10 @@ from offleash.callbacks.policy.weight_hash import hash_weights, moved_weights
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError, EngineError
 
+ZEROS = (
+    "under FSDP2 with fsdp_cpu_ram_efficient_loading the frozen base is zero on every process but the first: set "
+    "fsdp_cpu_ram_efficient_loading: false in the accelerate config"
+)
 SAME = 0.05
 """Nats by which two forward passes of one model may differ on average, in bfloat16 too."""
 
@@ -119,9 +124,13 @@ class FrozenBase:
         """The base's weights in memory, and whose they are; None if no model serves as the base so far."""
         if self._is_adapter():
             policy = self._policy()
+            reshard(policy)  # what this process has must be the same part each time
             return id(policy), [(name, each) for name, each in policy.named_parameters() if not each.requires_grad]
         held = self._copy if self.trainer.ref_model is None or self._reference_moves() else self.trainer.ref_model
-        return None if held is None else (id(held), list(held.named_parameters()))
+        if held is None:
+            return None
+        reshard(held)
+        return id(held), list(held.named_parameters())
 
     def _policy(self) -> Any:
         return self.trainer.accelerator.unwrap_model(self.trainer.model)
@@ -130,6 +139,7 @@ class FrozenBase:
         return bool(is_peft_model(self._policy()))
 
     def _module(self) -> Any:
+        check_loaded_everywhere(self.trainer)
         if self.trainer.ref_model is not None and not self._reference_moves():
             return self.trainer.ref_model
         if self._copy is None:
@@ -149,6 +159,13 @@ class FrozenBase:
                 "kl_to_base=False avoids it."
             )
         return load_reference(self.trainer, source)
+
+
+def check_loaded_everywhere(trainer: PolicyTrainer) -> None:
+    """Raise ConfigError if a frozen model is zero on all processes but the first of each machine."""
+    plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None) if trainer.is_fsdp_enabled else None
+    if plugin is not None and plugin.fsdp_version == 2 and plugin.cpu_ram_efficient_loading:
+        raise ConfigError(ZEROS)
 
 
 def _check_same(before: dict[str, int], now: dict[str, int], step: int) -> None:

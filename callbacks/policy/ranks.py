@@ -11,13 +11,17 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from accelerate.utils import broadcast_object_list, gather_object
 
-from offleash.eval.errors import EngineError, MonitorError, OffleashError, first_line
+from offleash.eval.errors import EngineError, OffleashError, first_line
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 BLOCK = 1024
 """Items that are sent to other ranks at once: completions may be long."""
+
+
+class RemoteError(RuntimeError):
+    """An error that is none of ours, on another process. Whoever may go on after it there may do so here."""
 
 
 class Ranks:
@@ -114,11 +118,13 @@ class Ranks:
             _outcome(partial(self.divide, block, work))  # the main process has the same error, and raises it below
         self.on_main(led)
 
-    def _portable(self, error: Exception | None) -> OffleashError | None:
+    def _portable(self, error: Exception | None) -> OffleashError | RemoteError | None:
         """What can be sent to other processes: not every library's exception can be pickled."""
-        return error if error is None or isinstance(error, OffleashError) else MonitorError(self._words(error))
+        ours = error is None or isinstance(error, OffleashError | RemoteError)
+        return cast(OffleashError | RemoteError | None, error) if ours else RemoteError(self._words(error))
 
-    def _words(self, error: Exception) -> str:
+    def _words(self, error: Exception | None) -> str:
+        assert error is not None
         return f"process {self.accelerator.process_index}: {type(error).__name__}: {first_line(error)}"
 
 

@@ -109,6 +109,7 @@ def load_reference(trainer: PolicyTrainer, source: str) -> Any:
     kwargs = dict(trainer.args.model_init_kwargs or {})
     kwargs.setdefault("dtype", trainer.model.dtype)
     kwargs.setdefault("attn_implementation", trainer.model.config._attn_implementation)
+    kwargs.setdefault("trust_remote_code", trainer.args.trust_remote_code)  # as TRL does, on a copy of its own
     if trainer.accelerator.num_processes > 1:
         kwargs["device_map"] = None
     model = utils.create_model_from_path(source, **kwargs)

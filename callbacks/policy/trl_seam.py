@@ -68,7 +68,7 @@ from offleash.callbacks.policy.trl_scoring import (
     without_gradient_checkpointing,
 )
 from offleash.callbacks.policy.trl_trimming import in_step, without_padding
-from offleash.callbacks.policy.trl_weights import has_adapter_off, take_over_sync
+from offleash.callbacks.policy.trl_weights import has_adapter_off, reshard, take_over_sync
 
 __all__ = [
     "EnvironmentInternals",
@@ -98,6 +98,7 @@ __all__ = [
     "micro_batch",
     "model_id",
     "nanstd",
+    "reshard",
     "roll_out",
     "rollout_features",
     "rollout_settings",

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import torch
 from accelerate.utils import is_peft_model
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_internals import VllmInternals, vllm_of
@@ -67,6 +67,7 @@ def engine_weights(generation: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """
     held = generation.model
     model = unwrapped(held)
+    reshard(model)
     try:
         generation.model = model
         dist = generation._dist
@@ -86,6 +87,13 @@ def unwrapped(model: Any) -> Any:
     while isinstance(getattr(model, ROOT, None), torch.nn.Module) and not isinstance(model, FullyShardedDataParallel):
         model = getattr(model, ROOT)
     return model
+
+
+def reshard(model: Any) -> None:
+    """Split again what FSDP 2 has left whole: after a forward pass without a backward one the last layers are."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def has_adapter_off(model: Any) -> bool:

@@ -5,11 +5,13 @@ A request to the server ends: with its answer however long that takes, with an e
 
 import copy
 import math
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -357,6 +359,36 @@ def test_a_server_that_holds_a_request_and_is_not_well_is_given_up(web: Web, cli
         client._post(client.base_url, json={})
     assert web.asked == 3
     assert time.monotonic() - start < 20
+
+
+def test_a_server_too_busy_to_tell_of_its_health_is_waited_for(
+    web: Web, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def late(url: str, **kwargs: Any) -> Any:
+        asked.append(url)
+        if len(asked) == 5:
+            web.go.set()
+        raise httpx.ReadTimeout("no answer within 10 seconds")
+
+    monkeypatch.setattr(httpx, "get", late)
+    assert client._post(client.base_url, json={}) == "ok"
+    assert len(asked) >= 5
+
+
+def test_a_second_thread_whose_server_is_gone_ends_the_process(tmp_path: Path) -> None:
+    """TRL's main thread would wait for ever: it sends weights to the server, and reads the answer afterwards."""
+    script = (
+        "import threading, time\n"
+        "from offleash.callbacks.weight_sync import _answer\n"
+        "def refused(): raise ConnectionError('refused')\n"
+        "threading.Thread(target=_answer, args=(0.1, 'http://127.0.0.1:9', refused)).start()\n"
+        "time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=55, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("offleash: error: the vLLM server at http://127.0.0.1:9 does not answer (refused)")
 
 
 def test_a_moment_of_weakness_is_forgiven(web: Web, client: Any) -> None:

@@ -46,9 +46,12 @@ VARIANT = Metric(
     "variants/{metric}", "any", "HParams page of a sweep: the metrics of each run, by the sweep's keys", _SWEEP
 )
 
+TOTALS = ("rollouts", "answers_seen", "modes_banked", "resets")
+"""Of the names in `OWN`, those that grow through a run: their last value is logged, not the mean since the last log."""
+
 METRICS: tuple[Metric, ...] = (
     *(ADVANTAGE_MEAN, ADVANTAGE_ABS, TOKEN_ADVANTAGE_ABS, REWARD_SHAPED, REWARD_WITH_TRACES, EXTRA_LOSS),
-    Metric("train/explorer/tokens_left_out", "tokens", "clip_cov: masked tokens", _CLIP_COV),
+    Metric("train/explorer/tokens_left_out", "tokens", "clip_cov: tokens masked in a step, of all ranks", _CLIP_COV),
     Metric("train/explorer/batches", "batches", "dynamic_sampling: batches drawn for this step", _DYNAMIC),
     ROLLOUTS,
     Metric("train/explorer/filled", "fraction", "dynamic_sampling: groups with a reward signal", _DYNAMIC),

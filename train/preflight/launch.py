@@ -24,6 +24,7 @@ from accelerate.commands.launch import launch_command_parser
 from accelerate.state import is_initialized
 from transformers import TrainingArguments
 
+from offleash.callbacks.policy.frozen_base import ZEROS
 from offleash.eval.errors import ConfigError
 from offleash.train.forecast.hardware import Sharding
 from offleash.train.recipe.config import Recipe
@@ -88,10 +89,7 @@ def check_frozen_models(recipe: Recipe) -> None:
     run, training, model = recipe
     copied = not model.use_peft and (training.beta > 0 or run.monitor_every > 0)
     if copied and sharding(training) == "fsdp2" and _true(os.environ, "FSDP_CPU_RAM_EFFICIENT_LOADING"):
-        raise ConfigError(
-            "under FSDP2 with fsdp_cpu_ram_efficient_loading the frozen base is zero on every process but the first: "
-            "set fsdp_cpu_ram_efficient_loading: false in the accelerate config"
-        )
+        raise ConfigError(ZEROS)
 
 
 def read_accelerate_config(path: Path) -> tuple[Sharding, int]:

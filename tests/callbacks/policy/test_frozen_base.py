@@ -2,13 +2,15 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from offleash.callbacks import SupportCallback
-from offleash.callbacks.policy.frozen_base import frozen_base
+from offleash.callbacks.policy.frozen_base import check_loaded_everywhere, frozen_base
+from offleash.callbacks.policy.pool import as_trained
 from offleash.callbacks.policy.trl_seam import scoring, token_logps
 from offleash.callbacks.policy.weight_hash import hash_weights, moved_weights
 from offleash.eval.errors import ConfigError, EngineError
@@ -114,3 +116,22 @@ def test_scores_have_no_dropout_and_do_not_depend_on_gradient_checkpointing(make
             assert not torch.equal(token_logps(trainer, trainer.model, *rows)[0], first)  # dropout there is
         found[checkpointing] = first
     assert torch.equal(found[True], found[False])
+
+
+def test_a_base_that_fsdp_loads_on_one_process_only_is_refused(
+    make_trainer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(beta=0.0)
+    plugin = SimpleNamespace(fsdp_version=2, cpu_ram_efficient_loading=True)
+    monkeypatch.setattr(trainer, "is_fsdp_enabled", True)
+    monkeypatch.setattr(trainer.accelerator.state, "fsdp_plugin", plugin, raising=False)
+    with pytest.raises(ConfigError, match="fsdp_cpu_ram_efficient_loading: false"):
+        frozen_base(trainer)._module()
+    plugin.cpu_ram_efficient_loading = False
+    check_loaded_everywhere(trainer)
+
+
+def test_sampling_settings_that_trl_does_not_show_are_refused(make_trainer: Any) -> None:
+    trainer = make_trainer(generation_kwargs={"top_p": 0.9, "cache_implementation": None})
+    with pytest.raises(ConfigError, match="generation_kwargs has top_p"):
+        as_trained(trainer)

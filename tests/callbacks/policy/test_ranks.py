@@ -104,7 +104,7 @@ def test_two_ranks_take_half_the_time(found):
 
 def test_an_error_on_one_rank_is_raised_on_both(found):
     assert [one["broken"] for one in found] == ["VerifyError: the judge is down"] * 2
-    assert found[0]["unpicklable"] == "MonitorError: process 1: Odd: no number"
+    assert found[0]["unpicklable"] == "RemoteError: process 1: Odd: no number"
     assert found[1]["unpicklable"] == "Odd: no number"
     assert all(one["still together"] == [2, 4, 6] for one in found)
 
@@ -113,7 +113,7 @@ def test_the_others_help_the_main_process_block_by_block_and_learn_its_error(fou
     assert [one["led"] for one in found] == [True, 1250]
     assert [one["led broken"] for one in found] == ["VerifyError: the judge is down"] * 2
     assert found[0]["leader broken"] == "ZeroDivisionError: division by zero"
-    assert found[1]["leader broken"] == "MonitorError: process 0: ZeroDivisionError: division by zero"
+    assert found[1]["leader broken"] == "RemoteError: process 0: ZeroDivisionError: division by zero"
 
 
 def test_an_error_that_nobody_was_told_ends_the_run_and_one_that_all_were_told_does_not(found):

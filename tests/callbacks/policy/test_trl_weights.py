@@ -20,7 +20,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from offleash.callbacks import SupportCallback
 from offleash.callbacks.policy import trl_seam
-from offleash.callbacks.policy.trl_weights import engine_name, engine_weights, has_adapter_off
+from offleash.callbacks.policy.trl_weights import engine_name, engine_weights, has_adapter_off, reshard
 from offleash.callbacks.policy.weight_hash import hash_weights, moved_weights
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import load_task
@@ -39,6 +39,33 @@ def generation_of(model: Any, zero_stage: int = 0, fsdp_version: int | None = No
     made.accelerator = SimpleNamespace(device=torch.device("cpu"), state=SimpleNamespace(**plugins))
     made._dist = DistributedBackend(made.accelerator)
     return made
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[None]:
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.FileStore(str(tmp_path / "s"), 1), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_what_fsdp_2_left_whole_after_a_forward_pass_is_served_and_hashed_as_a_part(one_process: None) -> None:
+    """As Accelerate shards the last layers; the policy is scored between two syncs, without a backward pass."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    plain = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+    torch.distributed.fsdp.fully_shard(model, reshard_after_forward=False)
+    before = hash_weights(model.named_parameters())
+    with torch.no_grad():
+        model(torch.ones(1, 4))
+    assert not hasattr(model[1].weight, "full_tensor")
+    found = served(model, fsdp_version=2)
+    assert all(torch.equal(found[name], weight) for name, weight in plain.items())
+    with torch.no_grad():
+        model(torch.ones(1, 4))
+    reshard(model)
+    assert isinstance(model[1].weight, torch.distributed.tensor.DTensor)
+    assert moved_weights(before, hash_weights(model.named_parameters())) == []
 
 
 def served(model: Any, **sharding: Any) -> dict[str, torch.Tensor]:

@@ -1,5 +1,6 @@
 """The variants that act on tokens, against values worked by hand."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,6 +58,18 @@ def test_clip_cov_leaves_out_as_many_as_asked_and_only_from_the_band(tokens, tra
     again = ClipCov(ratio=0.02)
     again.attach(trainer(seed=4))
     assert not torch.equal(again.token_advantages(batch) != batch.advantages_bt, out)
+
+
+def test_what_is_logged_is_of_all_micro_batches_of_a_step(tokens, trainer) -> None:
+    a, lp = torch.randn(20, 10) * 2, -torch.rand(20, 10) * 4
+    batch = tokens(a.tolist(), lp.tolist())
+    explorer = ClipCov(ratio=0.02, low=1.0, high=5.0)
+    explorer.attach(trainer())
+    for _ in range(3):
+        explorer.token_advantages(batch)
+    assert explorer.metrics() == {"tokens_left_out": 12.0}
+    explorer.token_advantages(replace(batch, step=batch.step + 1))
+    assert explorer.metrics() == {"tokens_left_out": 4.0}
 
 
 def test_clip_cov_counts_no_token_that_the_ratio_clips_anyway(tokens, trainer) -> None:

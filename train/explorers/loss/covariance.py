@@ -41,7 +41,7 @@ class ClipCov(Explorer):
         if not low < high:
             raise ConfigError(f"low of explorer clip_cov must be below high, got {low} and {high}")
         self.ratio, self.low, self.high = ratio, low, high
-        self.left_out = 0
+        self.step, self.left_out = -1, 0
 
     def token_advantages(self, tokens: Tokens) -> torch.Tensor:
         cov_bt = token_covariance(tokens)
@@ -55,10 +55,12 @@ class ClipCov(Explorer):
         wanted = max(int(self.ratio * tokens_of_all), 1)
         random_bt = torch.where(candidates_bt, self._random(tokens), torch.inf)
         drawn = tokens.gather(random_bt[candidates_bt]).sort().values
-        self.left_out = min(wanted, len(drawn))  # on all ranks
-        if self.left_out == 0:
+        count = min(wanted, len(drawn))  # on all ranks
+        self.left_out = count if tokens.step != self.step else self.left_out + count
+        self.step = tokens.step
+        if count == 0:
             return torch.zeros_like(candidates_bt)
-        return candidates_bt & (random_bt <= drawn[self.left_out - 1])
+        return candidates_bt & (random_bt <= drawn[count - 1])
 
     def _random(self, tokens: Tokens) -> torch.Tensor:
         """From a separate generator, so that the random numbers of training are unaffected."""

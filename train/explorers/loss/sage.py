@@ -15,6 +15,7 @@ pi_ref. SAGE's own trainer has no such factor. Below `threshold` everywhere, it 
 paper's, for large vocabularies.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class Sage(Explorer):
         if not low <= 1 <= high:
             raise ConfigError(f"low and high of explorer sage must enclose 1, got {low} and {high}")
         self.ratio, self.threshold, self.low, self.high = ratio, threshold, low, high
-        self.guide = 1.0
+        self.step, self.guides = -1, list[float]()
 
     def check(self, training: GRPOConfig) -> None:
         if training.beta == 0:
@@ -63,11 +64,13 @@ class Sage(Explorer):
             )
         w_bt = branch_guide(tokens.entropies_bt, self.ratio, self.threshold, self.low, self.high)
         inside_bt = tokens.mask_bt.bool()
-        self.guide = tokens.gather(w_bt[inside_bt]).mean().item()
+        guide = tokens.gather(w_bt[inside_bt]).mean().item()
+        self.guides = [guide] if tokens.step != self.step else [*self.guides, guide]
+        self.step = tokens.step
         change_bt = k3_change(tokens.logps_bt, tokens.base_logps_bt, w_bt)
         if self.trainer.args.use_bias_correction_kl:
             change_bt = change_bt * (tokens.logps_bt - tokens.old_logps_bt).exp()
         return self.trainer.args.beta * tokens.token_mean(torch.where(inside_bt, change_bt, 0.0))
 
     def metrics(self) -> dict[str, float]:
-        return {"guide": self.guide}
+        return {"guide": math.fsum(self.guides) / len(self.guides)} if self.guides else {}
