@@ -47,7 +47,7 @@ screenshots: $(VENV)/.browser  ## the pictures of the Support tab; RUNS="runs/la
 	$(BIN)/python -m tests.browser.screenshots $(or $(RUNS),runs/lab)
 
 docs: $(VENV)/.test  ## the documentation as a site in build/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) .venv-matrix build dist *.egg-info

@@ -509,7 +509,8 @@ FAILED = Metric(
     "verify/failed", "fraction", "completions on which the verifier failed", _STATUS, base="verify/base/failed"
 )
 
-KL_TO_BASE = Metric("monitor/kl_base_k1", "nats per completion", "KL to the base (k1 estimator)", _SAMPLE)
+_KL = "KL to the base (k1 estimator); only if the monitor samples as training does, untruncated"
+KL_TO_BASE = Metric("monitor/kl_base_k1", "nats per completion", _KL, _SAMPLE)
 SAMPLES = Metric(
     "monitor/samples", "samples", "samples that this measurement is made of", "callbacks.counted.step_metrics"
 )

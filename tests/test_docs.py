@@ -28,8 +28,8 @@ SMALL_RUN = shlex.split(
 )
 SMALLER = {
     "8192": "32",
-    '{"split": "probe", "n": 200}': '{"split": "probe", "n": 4}',
-    '"n": 64, "strict": true': '"n": 4, "strict": true',
+    '"n": 200': '"n": 4',
+    '"n": 64': '"n": 4',
     "--seeds 5": "--seeds 1",
     "low_lr placebo focal": "focal",
 }
@@ -69,7 +69,7 @@ def test_every_block_has_a_language(page):
 
 
 def test_the_site_builds(tmp_path):
-    line = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    line = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "tutorial" / "index.html").exists()

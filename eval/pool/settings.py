@@ -73,7 +73,9 @@ class SampleSettings(ModelSettings):
     )
     served_model: str | None = setting(None, "name of the model, for a server that has several", metavar="NAME")
     max_verifier_failures: float = setting(
-        0.01, "share of verdicts that may time out or fail before sampling stops", metavar="SHARE"
+        0.01,
+        "share of verdicts on which the verifier may fail (time-outs do not count) before sampling stops",
+        metavar="SHARE",
     )
 
     def __post_init__(self) -> None:

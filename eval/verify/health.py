@@ -64,7 +64,7 @@ class Failures:
                 f"the verifier failed on {self.failed} of {self.total} completions"
                 f"{f' (the last: {self.message})' if self.message else ''}, over the limit of {self.limit:.1%}: no "
                 "number from this run can be trusted. Inspect the failing answers, or restart the judge (the limit is "
-                "Failures(limit=...))."
+                "--max-verifier-failures of `offleash sample`)."
             )
 
 

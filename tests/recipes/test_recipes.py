@@ -3,6 +3,7 @@ and a dry run that fits the hardware its header names.
 """
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from offleash import recipes
 from offleash.train.commands.check import main as check
+from offleash.train.commands.train import launch_command
 from offleash.train.forecast.engine_weights import weight_notes
 from offleash.train.preflight.recipe_checks import check_aligned_saves
 from offleash.train.recipe.config import parse_recipe
@@ -157,16 +159,37 @@ def test_an_accelerate_config_loads_and_starts_what_it_says(path):
     assert (config.num_processes > 1) == (config.distributed_type.value != "NO")
 
 
-def test_slurm_and_kubernetes_differ_in_launch_lines_only():
-    launch = {}
-    for name in ("slurm.sh", "kubernetes.yaml"):
-        text = (RECIPES / "launch" / name).read_text()
-        launch[name] = re.search(r"-m offleash\.train.*", text)[0]
-        assert "recipes/accelerate/nodes_zero3.yaml" in text
-    assert len(set(launch.values())) == 1
+def launched(line, folder, **env):
+    """The words that the launcher gets, with programs that stand for Slurm's and for the launchers."""
+    programs = {
+        "scontrol": "echo node-0; echo node-1",
+        "srun": 'shift 3; exec "$@"',
+        **dict.fromkeys(("offleash", "torchrun"), 'printf "%s\\n" "$@"'),
+    }
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    env = {**os.environ, **env, "PATH": f"{folder}:{os.environ['PATH']}"}
+    return subprocess.run(line, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_slurm_kubernetes_and_torchrun_give_training_the_recipe_and_all_flags(tmp_path):
+    slurm = {"SLURM_JOB_NODELIST": "node-[0-3]", "SLURM_CPUS_PER_TASK": "64", "SLURM_NNODES": "4", "SLURM_NODEID": "2"}
+    flags = ["--model_name_or_path", "Qwen/Qwen2.5-14B", "--output_dir", "runs/a b"]
+    words = launched(["bash", str(RECIPES / "launch" / "slurm.sh"), "models/dapo-7b", *flags], tmp_path, **slurm)
+    assert words[-6:] == ["--config", "models/dapo-7b", *flags]
     job = list(yaml.safe_load_all((RECIPES / "launch" / "kubernetes.yaml").read_text()))[1]["spec"]
-    nodes = next(e["value"] for e in job["template"]["spec"]["containers"][0]["env"] if e["name"] == "NODES")
-    assert job["completions"] == job["parallelism"] == int(nodes)
+    container = job["template"]["spec"]["containers"][0]
+    env = {each["name"]: each["value"] for each in container["env"]} | {"JOB_COMPLETION_INDEX": "2"}
+    env |= {"RECIPE": "models/dapo-7b", "FLAGS": "--learning_rate 2e-6"}
+    pod = launched([*container["command"], *container["args"]], tmp_path, **env)
+    assert pod[-4:] == ["--config", "models/dapo-7b", "--learning_rate", "2e-6"]
+    differ = {(a, b) for a, b in zip(words[:-5], pod[:-3], strict=True) if a != b}
+    assert differ == {("node-0", "offleash-0.offleash")}
+    assert launch_command(words)[-6:] == words[-6:]
+    assert job["completions"] == job["parallelism"] == int(env["NODES"]) == 4
+    one = launched(["bash", str(RECIPES / "launch" / "torchrun.sh"), "models/dapo-7b", "2", *flags], tmp_path)
+    assert one[-7:] == ["--config", "models/dapo-7b", "--resume", *flags]
 
 
 def test_slurm_gives_each_node_its_cores():

@@ -23,7 +23,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.flags import command_parser
 from offleash.eval.registry import announced_imports
 from offleash.train.forecast.hardware import FAST, GIB, GPUS, SLOW, USUAL, Machines, Pace, find_device
-from offleash.train.recipe.catalogue import find_recipe
+from offleash.train.recipe.catalogue import find_launcher_config, find_recipe
 
 if TYPE_CHECKING:
     from offleash.train.forecast.forecast import Forecast
@@ -41,7 +41,8 @@ def main(argv: list[str]) -> int:
     from offleash.train.preflight.review import review_recipe
     from offleash.train.recipe.config import parse_recipe
 
-    sharding, gpus = read_accelerate_config(options.accelerate) if options.accelerate else ("none", 1)
+    launcher = find_launcher_config(str(options.accelerate)) if options.accelerate else ""
+    sharding, gpus = read_accelerate_config(Path(launcher)) if launcher else ("none", 1)
     usual, fast, slow = (_pace(pace, options.mfu) for pace in (USUAL, FAST, SLOW))
     machines = Machines(device, options.gpus or gpus, sharding, usual)
     with announced_imports(_warner()):

@@ -4,8 +4,8 @@ An existing file is never overwritten. `offleash recipes` lists the names.
 
 examples:
     offleash init lab                        writes lab.yaml here
-    offleash init models/dapo-7b mine.yaml
-    offleash check mine.yaml --gpu H100 && offleash train --config mine.yaml
+    offleash init models/qwen2.5-0.5b-gsm8k mine.yaml
+    offleash check mine.yaml --gpu 4090 && offleash train --config mine.yaml
 """
 
 from pathlib import Path

@@ -4,7 +4,7 @@ Runs `accelerate launch [LAUNCHER OPTIONS] -m offleash.train [TRAINING OPTIONS]`
 The launcher gets the options --config_file, --num_processes, --num_machines, --machine_rank, --main_process_ip,
 --main_process_port, --gpu_ids and --mixed_precision, and everything before a `--` (`accelerate launch --help` lists its
 options); training gets the rest. `offleash train -- --help` lists the training options: the keys of a recipe. Ctrl-C
-saves a checkpoint after the current step; a second one ends at once.
+and SIGTERM save a checkpoint after the current step; a second one ends at once.
 
 examples:
     offleash train --config lab --seed 1                 a recipe that ships with Offleash (`offleash recipes`)
@@ -16,10 +16,9 @@ examples:
 import os
 import sys
 from itertools import islice
-from pathlib import Path
 
 from offleash.eval.console import say
-from offleash.train.recipe.catalogue import RECIPES, find_recipe
+from offleash.train.recipe.catalogue import find_launcher_config, find_recipe
 
 LAUNCHER = (
     *("--config_file", "--num_processes", "--num_machines", "--machine_rank", "--main_process_ip"),
@@ -47,15 +46,9 @@ def launch_command(argv: list[str]) -> list[str]:
             find_recipe(value if equals else (value := next(words, "")))
             training += [name, value]
         elif name == "--config_file":
-            launcher += [name, _launcher_config(value if equals else next(words, ""))]
+            launcher += [name, find_launcher_config(value if equals else next(words, ""))]
         elif name in LAUNCHER:
             launcher += [word] if equals else [word, *islice(words, 1)]
         else:
             training.append(word)
     return [sys.executable, "-m", "offleash.train.accelerate_launch", *launcher, "-m", "offleash.train", *training]
-
-
-def _launcher_config(name: str) -> str:
-    """A file here, or one of recipes/accelerate, which ships with Offleash."""
-    shipped = RECIPES.parent / name
-    return str(shipped) if not Path(name).is_file() and shipped.is_file() else name

@@ -14,7 +14,7 @@ a plan without checkpoints and samples once they have ended), report.md, report.
 offleash.train.variants.report), the figures as .svg and .png, and tensorboard/ for the HParams page. The exit status is
 1 if a run failed or is missing.
 
-low_lr has 0.3 times the recipe's learning rate, high_lr 4 times, high_beta 50 times its beta, which suits the lab. For
+low_lr has 0.3 times the recipe's learning rate, high_lr 8 times, high_beta 50 times its beta, which suits the lab. For
 another recipe write your own low_lr.yaml (`scale: {learning_rate: 0.5}`) and pass its path.
 
 examples:

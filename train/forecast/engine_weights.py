@@ -46,5 +46,5 @@ def weight_notes(training: GRPOConfig) -> list[str]:
         return []
     return [
         f"vllm_importance_sampling_mode {mode}: if vLLM and the trainer differ by {MISMATCH} nats a token, a "
-        f"completion of {tokens} tokens counts {weight:.2f} times on average, whatever token_truncate counts once"
+        f"completion of {tokens} tokens has a mean importance weight of {weight:.2f}; with token_truncate it is near 1"
     ]

@@ -88,3 +88,9 @@ def _described(text: str) -> dict[str, str]:
         said[label] = f"{said.get(label, '').removesuffix(chr(92))} {line}".strip()
     said[""] = _SENTENCE_END.split(said[""])[0]
     return {label: re.sub(" +", " ", words) for label, words in said.items()}
+
+
+def find_launcher_config(name: str) -> str:
+    """A file here, or one of recipes/accelerate, which ships with Offleash."""
+    shipped = RECIPES.parent / name
+    return str(shipped) if not Path(name).is_file() and shipped.is_file() else name
