@@ -248,8 +248,8 @@ def _differences(judged: Judged) -> Table:
     header = ("", "pass@1 − plain", "no worse", "gap − plain", *(f"NSCR − {control}" for control in controls))
     note = (
         "gap: NSCR minus that of the leash line at the run's own pass@1. NSCR against the control where its pass@1 "
-        "first was the arm's (interpolated). *: in some seeds the control never got there, and stands at its highest "
-        "pass@1, where it has lost less; in brackets how much lower that is on average."
+        "first was the arm's (interpolated). †: the control never got there and stands at its highest pass@1, where "
+        "it has lost less; the number is how much lower that is, on average over seeds."
     )
     return Table("differences", "Against plain and the controls at equal pass@1", header, tuple(rows), note)
 
@@ -257,7 +257,7 @@ def _differences(judged: Judged) -> Table:
 def _difference(arm: ArmResult, control: str) -> str:
     if control not in arm.differences:
         return DASH
-    mark = f" * ({share(arm.short[control])})" if control in arm.short else ""
+    mark = f" † {share(arm.short[control])}" if control in arm.short else ""
     return estimate(arm.differences[control]) + mark
 
 

@@ -37,6 +37,8 @@ from offleash.train.variants.twoway import two_way
 Floats = NDArray[np.float64]
 
 SCREENED, UNDECIDED = "screened", "undecided"
+SHORT = 0.005
+"""A control whose highest pass@1 is lower than the arm's by this or more, on average, never got there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class ArmResult:
     differences: Mapping[str, Estimate]
     """Control -> NSCR minus the control's at equal pass@1."""
     short: Mapping[str, float]
-    """Control -> by how much its highest pass@1 is below the arm's, mean over seeds; without those that get there."""
+    """Control -> by how much its highest pass@1 is below the arm's, mean over seeds; only from SHORT on."""
     needed: tuple[str, ...]
     """The controls of the plan that it has to be above."""
     word: str
@@ -181,7 +183,7 @@ def _result(plan: Plan, trial: Trial, controls: Mapping[str, Trial], confidence:
         pass_difference=pass_difference,
         gap_difference=_gap_difference(trial, plain, e, confidence) if pass_difference else None,
         differences=differences,
-        short={arm: gap for arm, control in controls.items() if (gap := _shortfall(trial, control)) > 0},
+        short={arm: gap for arm, control in controls.items() if (gap := _shortfall(trial, control)) >= SHORT},
         needed=tuple(arm for arm in planned if arm != trial.arm),
         word=(verdict(against, plan.margin) or UNDECIDED) if judged else SCREENED,
         no_worse=pass_difference.low > -plan.margin if judged and pass_difference else None,
