@@ -151,7 +151,7 @@ def test_the_default_is_the_verdict_first_and_last_with_one_table(
     assert len(brief) < 20 < 100 < len(full)
     assert brief[0] == full[0] == "run, 2 steps, compared with base (one, two)"
     for lines in (brief, full):
-        assert lines[2].startswith(("Support ", "As good as reweighting", "No verdict"))
+        assert lines[2].startswith(("Support ", "As good as reweighting", "Undecided", "No verdict"))
         assert lines[-2].startswith("Verdict: ")
         assert lines[2].lower().split(" at ")[0].removeprefix("no verdict") in lines[-2]
     assert sum(line.startswith("---") for line in brief) == 1
