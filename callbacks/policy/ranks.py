@@ -120,11 +120,11 @@ class Ranks:
 
     def _portable(self, error: Exception | None) -> OffleashError | RemoteError | None:
         """What can be sent to other processes: not every library's exception can be pickled."""
-        ours = error is None or isinstance(error, OffleashError | RemoteError)
-        return cast(OffleashError | RemoteError | None, error) if ours else RemoteError(self._words(error))
+        if error is None or isinstance(error, OffleashError | RemoteError):
+            return error
+        return RemoteError(self._words(error))
 
-    def _words(self, error: Exception | None) -> str:
-        assert error is not None
+    def _words(self, error: Exception) -> str:
         return f"process {self.accelerator.process_index}: {type(error).__name__}: {first_line(error)}"
 
 

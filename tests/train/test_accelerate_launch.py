@@ -103,9 +103,9 @@ def test_a_run_says_nothing_but_its_own_lines(tmp_path, launcher):
     assert "step-000002" in shown.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_two_processes_that_are_interrupted_or_asked_to_end_save_one_checkpoint(tmp_path, number):
+@pytest.fixture
+def training(tmp_path):
+    """Two processes that would train for long, and have saved a checkpoint in `run`; what they say is in log.txt."""
     with (tmp_path / "log.txt").open("w") as log:
         words = command(*TWO, *SMALL, "--max_steps", "5000", "--output_dir", "run", "--monitor_every", "0")
         process = subprocess.Popen(words, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
@@ -113,14 +113,20 @@ def test_two_processes_that_are_interrupted_or_asked_to_end_save_one_checkpoint(
         while not (tmp_path / "run" / "checkpoint-2" / "trainer_state.json").exists():
             assert process.poll() is None, (tmp_path / "log.txt").read_text()
             time.sleep(0.1)
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)  # as the terminal does
-        else:
-            process.send_signal(number)
-        assert process.wait(timeout=120) == 130
+        yield process
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_two_processes_that_are_interrupted_or_asked_to_end_save_one_checkpoint(tmp_path, training, number):
+    if number == signal.SIGINT:
+        os.killpg(training.pid, number)  # as the terminal does
+    else:
+        training.send_signal(number)
+    assert training.wait(timeout=120) == 130
     text = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in text
     saved = choose_checkpoint(tmp_path / "run").checkpoint
@@ -130,31 +136,18 @@ def test_two_processes_that_are_interrupted_or_asked_to_end_save_one_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_second_sigterm_ends_two_processes_that_do_not_answer(tmp_path):
-    with (tmp_path / "log.txt").open("w") as log:
-        words = command(*TWO, *SMALL, "--max_steps", "5000", "--output_dir", "run", "--monitor_every", "0")
-        process = subprocess.Popen(words, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
-    try:
-        while not (tmp_path / "run" / "checkpoint-2" / "trainer_state.json").exists():
-            assert process.poll() is None, (tmp_path / "log.txt").read_text()
-            time.sleep(0.1)
-        ranks = [
-            child
-            for child in psutil.Process(process.pid).children(recursive=True)
-            if "offleash.train" in child.cmdline()
-        ]
-        for rank in ranks:
-            rank.suspend()
-        process.send_signal(signal.SIGTERM)
-        time.sleep(2)
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        time.sleep(1)
-        for rank in ranks:
-            rank.resume()
-        assert process.wait(timeout=120) in (130, 143)
-        assert len(ranks) == 2
-        assert not any(rank.is_running() for rank in ranks)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+def test_a_second_sigterm_ends_two_processes_that_do_not_answer(training):
+    children = psutil.Process(training.pid).children(recursive=True)
+    ranks = [child for child in children if "offleash.train" in child.cmdline()]
+    assert len(ranks) == 2
+    for rank in ranks:
+        rank.suspend()
+    training.send_signal(signal.SIGTERM)
+    time.sleep(2)
+    assert training.poll() is None
+    training.send_signal(signal.SIGTERM)
+    time.sleep(1)
+    for rank in ranks:
+        rank.resume()
+    assert training.wait(timeout=120) in (130, 143)
+    assert not any(rank.is_running() for rank in ranks)
