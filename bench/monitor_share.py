@@ -143,7 +143,7 @@ def stopped_plan(
             return seconds, int(drawn_p.sum()), rounds
         end_p = np.where(is_open, next_ends(drawn_p, won_p, successes, k, score_k), drawn_p)
         missing = [np.arange(start, end) for start, end in zip(drawn_p, end_p, strict=True)]
-        for round_ in plan_rounds(PROBLEMS, k, score_k, batch, missing, STREAM):
+        for round_ in plan_rounds(PROBLEMS, k, score_k, batch, missing, stream=STREAM, successes=successes):
             seconds, rounds = seconds + round_seconds(round_, samples.tokens_pk, engines), rounds + 1
         drawn_p = end_p
 
@@ -168,7 +168,7 @@ def streamed_plan(
 ) -> tuple[float, int]:
     """Seconds and samples drawn: a first round, then a stream on each GPU."""
     first = int(next_ends(np.zeros(1), np.zeros(1), successes, k, score_k)[0])
-    rounds = plan_rounds(PROBLEMS, first, score_k, batch, stream=STREAM)
+    rounds = plan_rounds(PROBLEMS, first, score_k, batch, stream=STREAM, successes=successes)
     seconds = sum(round_seconds(round_, samples.tokens_pk, engines) for round_ in rounds)
     ledger: Any = Drawn(samples, np.full(PROBLEMS, first), k, successes)
     round_ = EarlyStop(ledger, map(str, range(PROBLEMS))).stream(engines.machines.gpus, score_k)
@@ -246,13 +246,17 @@ def measure(
     run, limit = recipe.run, recipe.training.max_completion_length
     samples = draw(beta_rates(*mix, rng), k, limit, rng)
     batch, score_k = run.monitor_batch_size * engines.machines.gpus, min(run.monitor_score_k, k)
-    scored = PROBLEMS * score_k
-    padded = Lengths(PROMPT, MEAN, limit).padded(scored / engines.machines.gpus)
-    scoring = 2 * forward_seconds(model, engines.machines, scored, padded)
+
+    def scoring(scored_each: int) -> float:
+        scored = PROBLEMS * scored_each
+        padded = Lengths(PROMPT, MEAN, limit).padded(scored / engines.machines.gpus)
+        return 2 * forward_seconds(model, engines.machines, scored, padded)
+
     before, longer = (fixed_plan(samples, k, batch, score_k, times, engines) for times in (1, STREAM))
     stop = stopped_plan(samples, k, successes, batch, score_k, engines)[0]
     stream, drawn = streamed_plan(samples, k, successes, batch, score_k, engines)
-    return (*(seconds + scoring for seconds in (before, longer, stop, stream)), drawn)
+    fixed, stopped = scoring(score_k), scoring(min(score_k, successes))
+    return before + fixed, longer + fixed, stop + stopped, stream + stopped, drawn
 
 
 def quick() -> list[tuple[str, float]]:

@@ -71,7 +71,7 @@ class SupportCallback(TrainerCallback):
             in total. Support is then of problems, not of their answers, and what needs a fixed number of samples is
             not reported: the KL-optimal line, intervals, plug-in entropy, coverage.
         every: steps between measurements; step 0 and the last step are always measured.
-        score_k: how many of the k samples are scored for token entropy and KL to the base.
+        score_k: how many of the k samples are scored for token entropy and KL to the base; at most `successes`.
         batch_size: sequences generated at once, per process.
         seed: for the monitor's samples; the base's pool depends on it, so use one seed in runs to be compared.
         temperature, top_p, max_new_tokens: for the monitor's samples; None means the training value.

@@ -75,7 +75,7 @@ class EarlyStop:
             return None
         ordered = tuple(tuple(sorted(own, key=lambda one: (one.start, one.problem))) for own in shares)
         needed = {p: self.successes - int(correct_p[p]) for p in still_open}
-        return Round(tuple(one for own in ordered for one in own), False, Stream(ordered, needed))
+        return Round(tuple(one for own in ordered for one in own), 0, Stream(ordered, needed))
 
     def keep(self, samples: Iterable[Sample]) -> list[Sample]:
         """Those that belong to the pool by now. A sample after a gap waits: whether it does is not known yet."""

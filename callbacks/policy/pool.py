@@ -84,7 +84,8 @@ class PolicyPool:
     """Draws `k` samples of each of the task's problems from the policy or from the base, in rounds of at most `batch`
     sequences over all ranks; the first `score_k` of each problem are scored.
 
-    `successes`: draw a problem only up to so many correct samples, at most `k`.
+    `successes`: draw a problem only up to so many correct samples, at most `k`. No more than those are scored: every
+    problem has so many, and the mean over more would be one over problems that stopped late.
 
     `fill` and `fill_base` are collective: call them on every rank.
     """
@@ -245,7 +246,8 @@ class PolicyPool:
             if stream is not None:
                 return [stream]
             missing = self._early.missing(size)
-        return plan_rounds(len(pool.problem_ids), self.k, self.score_k, self.batch, missing, self.stream)
+        sizes = len(pool.problem_ids), self.k, self.score_k, self.batch
+        return plan_rounds(*sizes, missing, stream=self.stream, successes=self.plan.successes)
 
     def _draw_missing(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
         """A plan that stops early learns from each round what the next one is to draw."""

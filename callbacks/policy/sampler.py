@@ -63,7 +63,8 @@ class Round(NamedTuple):
     """Blocks of one size that are drawn at once."""
 
     blocks: tuple[Block, ...]
-    scored: bool
+    scored: int
+    """Of each block the first so many draws are scored."""
     stream: Stream | None = None
 
 
@@ -105,13 +106,21 @@ def block_size(score_k: int, batch: int) -> int:
 
 
 def plan_rounds(
-    problems: int, k: int, score_k: int, batch: int, missing: Sequence[np.ndarray] | None = None, stream: int = 1
+    problems: int,
+    k: int,
+    score_k: int,
+    batch: int,
+    missing: Sequence[np.ndarray] | None = None,
+    *,
+    stream: int = 1,
+    successes: int | None = None,
 ) -> list[Round]:
     """Split what is missing of k draws of each problem (default: all) into rounds of at most `batch` sequences over all
     ranks, `stream` times as many where none is scored.
 
     Blocks are of `block_size` draws, whatever k is, and cut at multiples of that, so that a pool which grows gets the
     blocks it would have had. Scored and unscored draws are in separate rounds, and so are blocks of different sizes.
+    Of a plan that stops at `successes` only so many of a problem are scored: all problems have these.
     """
     size = block_size(score_k, batch)
     lacking_pk = np.ones((problems, k), dtype=bool)
@@ -120,9 +129,10 @@ def plan_rounds(
         for problem, indices in enumerate(missing):
             lacking_pk[problem, indices] = True
     blocks = [block for p, lacking_k in enumerate(lacking_pk) for block in runs(p, lacking_k, size)]
-    groups: dict[tuple[bool, int], list[Block]] = {}
+    groups: dict[tuple[int, int], list[Block]] = {}
     for block in sorted(blocks, key=lambda block: (block.start, block.problem)):
-        groups.setdefault((block.start < score_k, block.size), []).append(block)
+        scored = min(max(min(score_k, successes or k) - block.start, 0), block.size)
+        groups.setdefault((scored, block.size), []).append(block)
     rounds: list[Round] = []
     for (scored, each), share in groups.items():
         per_round = max((batch if scored else batch * stream) // each, 1)
@@ -226,7 +236,9 @@ class TrainerSampler:
                     waits = self.is_sharded or trainer.use_vllm or self.multi_turn is not None
                     local = self.ranks.on_all(drawn, waits=waits)
                     if round_.scored:
-                        self.ranks.on_all(partial(self._score, local, from_base), waits=self.is_sharded)
+                        size = round_.blocks[0].size
+                        shown = [one for i, one in enumerate(local) if i % size < round_.scored]
+                        self.ranks.on_all(partial(self._score, shown, from_base), waits=self.is_sharded)
                 finally:
                     trainer.model.train(was_training)
             draws = gather_object([one.draw for one in local])

@@ -84,6 +84,8 @@ def test_scores_and_lengths_are_of_samples_that_are_drawn_whatever_comes(make_tr
     tally = count_pool(monitor.base_pool).tally
     assert set(tally.hits.n_p.tolist()) == {SUCCESSES}
     assert math.isfinite(monitor.base_metrics["entropy/token_T1"])
+    rows = monitor.base_pool.read(["index", "entropy"]).to_pylist()  # score_k is 4, one more than every problem has
+    assert {row["index"] for row in rows if row["entropy"] is not None} == set(range(SUCCESSES))
 
 
 def test_what_needs_a_fixed_number_of_samples_is_refused_by_name(make_trainer, probe):

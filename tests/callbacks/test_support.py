@@ -358,8 +358,20 @@ def test_rounds_cover_every_draw_once_within_the_batch(problems, k, score_k, bat
     assert sorted(draws) == [(p, i) for p in range(problems) for i in range(k)]
     assert all(sum(b.size for b in r.blocks) <= batch for r in rounds)
     assert all(len({b.size for b in r.blocks}) == 1 for r in rounds)
-    scored = {(b.problem, i) for r in rounds if r.scored for b in r.blocks for i in range(b.start, b.start + b.size)}
-    assert {(p, i) for p in range(problems) for i in range(min(k, score_k))} <= scored
+    assert scored_of(rounds) == {(p, i) for p in range(problems) for i in range(min(k, score_k))}
+
+
+def scored_of(rounds):
+    return {(b.problem, i) for r in rounds for b in r.blocks for i in range(b.start, b.start + r.scored)}
+
+
+def test_a_plan_that_stops_draws_by_score_k_and_scores_only_what_every_problem_has():
+    fixed, stopped = plan_rounds(6, 16, 8, 48), plan_rounds(6, 16, 8, 48, successes=3)
+    assert [round_.blocks for round_ in stopped] == [round_.blocks for round_ in fixed]
+    assert scored_of(stopped) == {(p, i) for p in range(6) for i in range(3)}
+    gaps = [np.array([1, 2, 3])] * 3 + [np.array([6, 7])] * 3  # what a crash left
+    rounds = plan_rounds(6, 16, 8, 48, gaps, successes=3)
+    assert scored_of(rounds) == {(p, i) for p in range(3) for i in (1, 2)}
 
 
 # Base pools that several runs share

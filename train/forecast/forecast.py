@@ -127,7 +127,8 @@ def forecast(
     measure_seconds = None
     if probes is not None:
         limit = _at_once(layout, monitored, sequences) if config.use_vllm else run.monitor_batch_size
-        scored, drawn = probes * min(run.monitor_k, run.monitor_score_k), probes * run.monitor_k
+        scored = probes * min(run.monitor_score_k, run.monitor_successes or run.monitor_k)
+        drawn = probes * run.monitor_k
         per_round = run.monitor_batch_size * machines.gpus * (STREAM if layout.vllm_share else 1)
         measure_seconds = rounds_seconds(model, machines, drawn, monitored, limit, per_round, **engine)
         # Under policy and base, padded to the longest on each GPU.

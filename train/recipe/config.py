@@ -66,7 +66,10 @@ class RunConfig:
         default=None,
         help="Draw a probe problem only until so many samples are correct, at most monitor_k. Default: all monitor_k.",
     )
-    monitor_score_k: int = HfArg(default=16, help="How many of those are scored for token entropy and KL to the base.")
+    monitor_score_k: int = HfArg(
+        default=16,
+        help="How many of those are scored for token entropy and KL to the base; at most monitor_successes.",
+    )
     monitor_batch_size: int = HfArg(default=256, help="Sequences generated at once, per process.")
     monitor_seed: int = HfArg(default=0, help="Seed of the monitor's own samples.")
     monitor_temperature: float | None = HfArg(default=None, help="Default: the training temperature.")
