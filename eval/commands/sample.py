@@ -101,8 +101,9 @@ def _ids(word: str) -> list[str]:
         return [word]
     try:
         return [line for line in Path(word[1:]).read_text(encoding="utf-8").splitlines() if line]
-    except OSError as error:
-        raise ConfigError(f"cannot read the ids in {word[1:]}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read the ids in {word[1:]}: {why}") from error
 
 
 def _named_tasks(options: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:

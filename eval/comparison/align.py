@@ -28,6 +28,7 @@ from offleash.eval.errors import PoolError
 from offleash.eval.pool.counts import STATUSES, VALUES, Hits, Tally
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.spec import MAX_K
 from offleash.eval.pool.spellings import Spelled, match_spellings
 from offleash.eval.scoring.score_folder import ScoreFolder, ScoreRows, find_scores
 from offleash.eval.scoring.summary import problem_means
@@ -121,8 +122,8 @@ class Aligned:
 
 def align(base: Reader, policy: Reader, k: int | None = None) -> Aligned:
     """Two pools of the same problems, to be compared at the same number of draws, at most `k` of each problem."""
-    if k is not None and k < 1:
-        raise PoolError(f"k must be at least 1, got {k}")
+    if k is not None and not 1 <= k <= MAX_K:
+        raise PoolError(f"k must be at least 1 and at most {MAX_K:,}, got {k}")
     n_base, n_policy = base.all.hits.n_p, policy.all.hits.n_p
     kept = np.flatnonzero((n_base > 0) & (n_policy > 0))
     if not len(kept):
@@ -175,8 +176,8 @@ def _align_stopped(base: Reader, policy: Reader, kept: Ints, k: int | None) -> A
     if plan.cap < 1:
         raise PoolError(f"{base.pool.path} or {policy.pool.path} lacks a problem's first draw: finish drawing them")
     limits = [reader.ledger.stop_p(*plan) for reader in readers]
-    # Draws that end at a success are biased towards it, so these values are of the draws that every problem has.
-    rows_k = int(min(limit_p[kept].min() for limit_p in limits))
+    # Draws that end at a success are biased towards it, so these values are of the draws that the plan always takes.
+    rows_k = min(plan)
     same_p = np.full(len(limits[0]), rows_k)
     arms = []
     for reader, limit_p in zip(readers, limits, strict=True):

@@ -72,6 +72,8 @@ def load_pair(path: Path) -> ModelPair:
             raise ConfigError(f"{path}: unknown key {', '.join(unknown)}; a pair has {', '.join(sorted(known))}")
         if unknown_tasks := sorted(set(values["tasks"]) - set(TASKS)):
             raise ConfigError(f"{path}: no task {', '.join(unknown_tasks)}; `offleash tasks` lists them")
+        if bad := {task: k for task, k in values["tasks"].items() if type(k) is not int or k < 1}:
+            raise ConfigError(f"{path}: tasks give the draws per problem, whole numbers from 1 on; got {bad}")
         return ModelPair(name=path.stem, **{**values, "paper": _published(values["paper"], values["tasks"])})
     except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         if isinstance(error, ConfigError):

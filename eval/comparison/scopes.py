@@ -134,7 +134,7 @@ class _Hits(NamedTuple):
 
 
 def measure_scope(name: str, parts: Sequence[Part], settings: Settings) -> Scope:
-    rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
+    rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode(errors="surrogatepass"))])
     how = _Resampling(rng, settings.confidence, settings.resamples)
     parts = [part for part in parts if part.chosen_p.any()]
     problems, units = [_problem_hits(part) for part in parts], [_unit_hits(part) for part in parts]

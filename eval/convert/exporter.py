@@ -31,6 +31,7 @@ _SCHEMA = pa.schema(
         ("logprob", pa.float64()),
         ("base_logprob", pa.float64()),
         ("entropy", pa.float64()),
+        ("truncated", pa.bool_()),
         ("gold", pa.large_string()),
         ("meta", pa.large_string()),
         ("all_answers", pa.list_(pa.string())),
@@ -56,6 +57,10 @@ def export_samples(pool: Pool, to: Path, *, prompts: bool = True) -> int:
             return writer(pool, temporary, schema)
     except OSError as error:
         raise PoolError(f"cannot write {to}: {error.strerror or error}") from error
+    except UnicodeEncodeError as error:
+        raise PoolError(
+            f"cannot write {to}: a problem's gold or answers are not valid text ({error.reason})"
+        ) from error
 
 
 def _tables(pool: Pool, schema: pa.Schema) -> Iterator[pa.Table]:

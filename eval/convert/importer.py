@@ -9,6 +9,7 @@ Several files of one training step are one pool. Several steps are one pool each
 
 import contextlib
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from offleash.eval.convert.rows import (
     recorded_statuses,
     task_problems,
 )
-from offleash.eval.errors import PoolError
+from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.files import atomic_path
 from offleash.eval.fingerprint import problems_fingerprint
 from offleash.eval.pool.pool import Pool
@@ -190,9 +191,12 @@ class _Verifier:
         return verdicts
 
 
+_MEASURED = ("tokens", "logprob", "base_logprob", "entropy", "completion", "truncated")
+
+
 def _sample(record: Record, verdict: Verdict) -> Sample:
     assert record.index is not None, "records are numbered before they become samples"
-    measured = {name: getattr(record, name) for name in ("tokens", "logprob", "base_logprob", "entropy", "completion")}
+    measured = {name: getattr(record, name) for name in _MEASURED}
     return Sample.judged(record.problem_id, record.index, verdict, **measured)
 
 
@@ -209,7 +213,11 @@ def _spec_of(
     known = Pool.open(paths[0]).spec if is_exported else _unknown_spec(paths, step)
     said: dict[str, Any] = form.settings(paths[0]) if form.settings else {}
     said |= sampling
-    said |= {name: int(said[name]) for name in ("top_k", "max_new_tokens") if name in said}
+    for name in set(SAMPLING) & set(said):
+        whole = name in ("top_k", "max_new_tokens")
+        if not math.isfinite(said[name]) or (whole and said[name] % 1):
+            raise ConfigError(f"{name} must be {'a whole number' if whole else 'a number'}, got {said[name]}")
+        said[name] = int(said[name]) if whole else said[name]
     if model != "unknown":
         said["model"] = model
     if task is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from offleash.eval.engines.base import Engine
 from offleash.eval.engines.model import ModelSource
 from offleash.eval.errors import ConfigError
-from offleash.eval.registry import build, check_arguments, check_name, find
+from offleash.eval.registry import build, check_arguments, check_name, find, fit_arguments
 
 ENGINES: dict[str, str] = {
     "transformers": "offleash.eval.engines.transformers_engine:TransformersEngine",
@@ -21,7 +21,8 @@ def load_engine(name: str, source: ModelSource, /, *, context: int, **options: A
 
     `context` is the largest number of tokens of a prompt with its completion; `options` are the engine's own.
     """
-    engine: Engine = build("engine", name, find_engine(name), source, context=context, **options)
+    fitted = fit_arguments("engine", name, find_engine(name), options)
+    engine: Engine = build("engine", name, find_engine(name), source, context=context, **fitted)
     return engine
 
 
@@ -30,6 +31,7 @@ def check_engine_args(name: str, source: ModelSource, /, **options: Any) -> None
     if "context" in options:
         raise ConfigError(f"engine {name!r}: context is computed from the prompts and max_new_tokens: leave it out")
     check_arguments("engine", name, find_engine(name), source, context=0, **options)
+    fit_arguments("engine", name, find_engine(name), options)
     if name == "transformers" and source.adapter is not None and find_spec("peft") is None:
         raise ConfigError(f"{source.adapter} is a PEFT adapter: pip install 'offleash[peft]'")
     if name == "vllm" and find_spec("vllm") is None:

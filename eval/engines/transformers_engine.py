@@ -43,6 +43,13 @@ class Piece:
     rows: int
 
 
+def _device(name: str) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device {name!r} is none that torch knows: {first_line(error, 120)}") from error
+
+
 class TransformersEngine:
     """`batch_size` sequences at once."""
 
@@ -54,7 +61,7 @@ class TransformersEngine:
             raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
         self.end_ids, self.batch_size = source.end_ids, batch_size
         self.tokenizer: Any = source.tokenizer
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.model = _load(source, self.device)
         # What `generate` is not told it takes from here, and a model may ship temperature, top_k and more in it.
         self.model.generation_config = GenerationConfig()

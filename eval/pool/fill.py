@@ -49,7 +49,7 @@ class Fill:
         self.ledger, self.totals = self.books.ledger, self.books.totals
         self.pending: list[Drawn] = []
         self.judged: list[Batch] = []
-        self.failed: list[str] = []
+        self.failed: dict[Block, str] = {}
         self._failed_in_a_row = 0
         self._end = self.pool.spec.k
         self._started = self._saved = time.monotonic()
@@ -67,24 +67,28 @@ class Fill:
         return self.totals
 
     def _round(self, blocks: Sequence[Block], progress: bool) -> None:
-        self.pending, self.judged, self.failed, self._failed_in_a_row = [], [], [], 0
+        self.pending, self.judged = [], []
         self._pending = self._unsaved = 0
-        asked = requests_of(self.pool, self.prompts, blocks)
-        stream = iter(self.engine.generate(asked, self.sampling))
         with sampling_bar(self.books, self._end, sum(block.size for block in blocks), progress) as bar:
-            while self._take_next(stream, bar):
-                if self._is_time_to_save():
-                    self._save(bar)
-            self._save(bar)
+            self._draw(blocks, bar)
+            if self.failed:
+                self._draw(list(self.failed), bar)  # once more: of a plan that stops early they hold up what follows
         if self.failed:
-            raise requests_failed(self.failed, len(blocks))
+            raise requests_failed(list(self.failed.values()), len(blocks), self.ledger.successes is not None)
+
+    def _draw(self, blocks: Sequence[Block], bar: Any) -> None:
+        self.failed, self._failed_in_a_row = {}, 0
+        stream = iter(self.engine.generate(requests_of(self.pool, self.prompts, blocks), self.sampling))
+        while self._take_next(stream, bar):
+            if self._is_time_to_save():
+                self._save(bar)
+        self._save(bar)
 
     def _take_next(self, stream: Iterator[Drawn | None], bar: Any) -> bool:
         """False at the end. If the engine fails or the user interrupts, what was sampled before is saved."""
         try:
             drawn = next(stream)
-            if drawn is not None:
-                self._take(drawn)
+            if drawn is not None and self._take(drawn):
                 bar.update(drawn.request.n)
         except StopIteration:
             return False
@@ -93,7 +97,8 @@ class Fill:
             raise
         return True
 
-    def _take(self, drawn: Drawn) -> None:
+    def _take(self, drawn: Drawn) -> bool:
+        """False if the request failed."""
         reason = failure_of(drawn, self.engine.name)
         if reason is None:
             self._failed_in_a_row = 0
@@ -102,11 +107,12 @@ class Fill:
             self._unsaved += drawn.request.n
             if self._pending >= VERIFY_AHEAD and self.ledger.successes is None:
                 self._verify(self.pending)
-            return
-        self.failed.append(reason)
+            return True
+        self.failed[_block(drawn)] = reason
         self._failed_in_a_row += 1
         if self._failed_in_a_row >= PATIENCE:
             raise out_of_patience(reason)
+        return False
 
     def _is_time_to_save(self) -> bool:
         return self._unsaved >= PART_SAMPLES or time.monotonic() - self._saved >= self.save_every
@@ -140,7 +146,7 @@ class Fill:
     def _ready(self) -> list[Drawn]:
         if self.ledger.successes is not None:  # a problem may have stopped in an earlier part
             self.pending = [drawn for drawn in self.pending if not self.ledger.is_done(drawn.request.problem)]
-        blocks = [(Block(request.problem, request.start, request.n),) for request, _ in self.pending]
+        blocks = [(_block(drawn),) for drawn in self.pending]
         return [self.pending[place] for place in self.books.in_order(blocks)]
 
 
@@ -151,6 +157,10 @@ def requests_of(pool: Pool, prompts: Sequence[Prompt], blocks: Iterable[Block]) 
         yield Request(problem, prompts[problem], start, size, sample_seed(pool.spec.seed, ids[problem], start))
 
 
+def _block(drawn: Drawn) -> Block:
+    return Block(drawn.request.problem, drawn.request.start, drawn.request.n)
+
+
 def failure_of(drawn: Drawn, engine: str) -> str | None:
     """Why a request failed. Raises EngineError if the engine does not do what engines do."""
     request, completions = drawn
@@ -159,10 +169,10 @@ def failure_of(drawn: Drawn, engine: str) -> str | None:
     return next((completion.text for completion in completions if completion.finish == "error"), None)
 
 
-def requests_failed(reasons: Sequence[str], of: int) -> EngineError:
+def requests_failed(reasons: Sequence[str], of: int, stops_early: bool) -> EngineError:
+    kept = "of each problem what comes before is kept" if stops_early else "the others are kept"
     return EngineError(
-        f"{len(reasons)} of {of} requests failed ({reasons[-1]}); the others are kept. The same command samples what "
-        "is missing"
+        f"{len(reasons)} of {of} requests failed ({reasons[-1]}); {kept}. The same command samples what is missing"
     )
 
 

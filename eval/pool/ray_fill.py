@@ -237,7 +237,7 @@ class RayFill:
             for receipt in self.waiting:
                 _discard(receipt)
         if self.failed:
-            raise requests_failed(self.failed, len(blocks_b3))
+            raise requests_failed(self.failed, len(blocks_b3), self.books.ledger.successes is not None)
 
     def _take(self, receipt: Receipt) -> None:
         """What was drawn is kept first, whatever went wrong after it."""

@@ -10,6 +10,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class ExactUnits(NamedTuple):
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in cls._fields}
-        except (OSError, ValueError, LookupError) as error:
+        except (OSError, ValueError, LookupError, EOFError, BadZipFile) as error:
             raise PoolError(f"cannot read exact probabilities from {path}: {first_line(error, 80)}") from error
         names = {name: tuple(arrays[name].tolist()) for name in ("problem_ids", "unit_answer", "texts")}
         return cls(**{**arrays, **names})

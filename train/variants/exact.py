@@ -9,12 +9,13 @@ the per-problem sums. The leash line of a set is at the policy's pass@1 on that 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.exact_support import EPSILONS
+from offleash.eval.stats.exact_support import EPSILONS, check_probabilities
 from offleash.eval.stats.leash.tilt import factors, solve
 
 FOLDER = "exact"
@@ -75,7 +76,8 @@ def read_path(folder: Path) -> ExactPath:
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 probability_u, of_units = arrays["probability_u"].astype(np.float64), arrays["unit_problem"]
-        except (OSError, ValueError, KeyError) as error:
+            check_probabilities("its", probability_u, of_units)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise ConfigError(f"{file} cannot be read ({error}): remove {folder} to train the run again") from error
         if problem_u is None:
             problem_u = of_units

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from offleash.eval.errors import ConfigError
 from offleash.eval.report.numbers import DASH, estimate, share
 from offleash.eval.report.tables import Table
 from offleash.eval.stats.exact_support import EPSILONS
@@ -29,14 +30,26 @@ def write_planned(
     ended = check_ended(runs)
     sweep = read_sweep(runs)
     paths = {run.name: read_path(run.folder) for run in ended}
+    _check_last(sweep, paths)
     check_same_base(paths)
-    judged = judge(plan, trials_of(ended, paths))
+    judged = judge(plan, trials_of(runs, paths))
     written = write_report(traced(planned(judged, versions, sweep, paths), runs, out, sweep), out, width)
     settings = {run.overlay.name: asked_of(run) for run in ended}
     exact = {"exact_pass_at_1": "pass@1 (exact)", "exact_nscr": f"NSCR({plan.eps:g}) (exact)"}
     titles = exact | {key: f"{title} (sampled)" for key, title in METRICS.items()}
     write_hparams(out, _with_exact(sweep.runs, judged), settings, _trial_words(judged), titles)
     return written
+
+
+def _check_last(sweep: Sweep, paths: Mapping[str, ExactPath]) -> None:
+    """Raises ConfigError if the exact probabilities of a run end before its measurements do."""
+    for run in sweep.runs:
+        name = run_name(run.variant, run.seed)
+        if (last := paths[name].steps[-1]) != run.steps[-1]:
+            raise ConfigError(
+                f"{name} was measured at step {run.steps[-1]}, but its exact probabilities end at step {last}: remove "
+                "its folder to train the run again"
+            )
 
 
 def _with_exact(runs: Sequence[Measured], judged: Judged) -> list[Measured]:
@@ -63,11 +76,17 @@ def _trial_words(judged: Judged) -> dict[str, str]:
 
 
 def trials_of(runs: Sequence[Run], paths: Mapping[str, ExactPath]) -> list[Trial]:
+    """Every trial of the plan, with those of its runs that have ended."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.overlay.name, []).append(run)
     return [
-        Trial(name, of[0].overlay.arm, of[0].overlay.is_control, {run.seed: outcomes(paths[run.name]) for run in of})
+        Trial(
+            name,
+            of[0].overlay.arm,
+            of[0].overlay.is_control,
+            {run.seed: outcomes(paths[run.name]) for run in of if run.name in paths},
+        )
         for name, of in groups.items()
     ]
 

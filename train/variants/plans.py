@@ -125,7 +125,10 @@ def record_plan(plan: Plan, out: Path) -> list[dict[str, Any]]:
 def stored_plans(out: Path) -> list[dict[str, Any]]:
     """Every version of the plan of a sweep, the newest last; [] for a sweep without one."""
     path = out / _RECORD
-    return list(json.loads(path.read_text())) if path.exists() else []
+    try:
+        return list(json.loads(path.read_text())) if path.exists() else []
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged ({error}): restore it, or choose another --out") from error
 
 
 def planned_runs(plan: Plan, out: Path, processes: int = 1) -> list[Run]:

@@ -16,7 +16,7 @@ A screen, and whatever has fewer than CLAIM_SEEDS seeds, is called `screened`, a
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,7 +116,7 @@ class Judged:
 
 
 def judge(plan: Plan, trials: Sequence[Trial]) -> Judged:
-    """Raises ConfigError if plain has no run that has ended."""
+    """`trials`: all of the plan, also those of which no run has ended. Raises ConfigError if plain is one of these."""
     known = [trial for trial in trials if trial.runs]
     arms: dict[str, list[Trial]] = {}
     for trial in known:
@@ -129,9 +129,9 @@ def judge(plan: Plan, trials: Sequence[Trial]) -> Judged:
     controls = {arm: trial for arm, trial in chosen.items() if trial.is_control}
     variants = [trial for trial in chosen.values() if not trial.is_control]
     ordered = [*controls.values(), *sorted(variants, key=lambda trial: rank(plan, trial, plain), reverse=True)]
-    return Judged(
-        plan, tuple(_result(plan, trial, controls, confidence) for trial in ordered), confidence, tuple(known)
-    )
+    needed = dict.fromkeys(trial.arm for trial in trials if trial.is_control)
+    results = tuple(_result(plan, trial, controls, needed, confidence) for trial in ordered)
+    return Judged(plan, results, confidence, tuple(known))
 
 
 def choose(plan: Plan, trials: Sequence[Trial], plain: Trial | None) -> Trial:
@@ -148,7 +148,9 @@ def rank(plan: Plan, trial: Trial, plain: Trial) -> tuple[bool, float]:
     return enough, nscr if enough else passed
 
 
-def _result(plan: Plan, trial: Trial, controls: Mapping[str, Trial], confidence: float) -> ArmResult:
+def _result(
+    plan: Plan, trial: Trial, controls: Mapping[str, Trial], needed: Iterable[str], confidence: float
+) -> ArmResult:
     e, plain = EPSILONS.index(plan.eps), controls[PLAIN]
     seeds = trial.seeds
     runs = [trial.runs[seed] for seed in seeds]
@@ -163,7 +165,6 @@ def _result(plan: Plan, trial: Trial, controls: Mapping[str, Trial], confidence:
         for arm, control in controls.items()
         if arm != trial.arm and _shared(trial, control)
     }
-    planned = (*plan.controls, *((EQUAL_SAMPLES,) if plan.equal_samples else ()))
     reached, gained, lost = (
         float(np.mean([getattr(run, name)[e] for run in runs])) for name in ("reached_e", "gained_e", "lost_e")
     )
@@ -184,7 +185,7 @@ def _result(plan: Plan, trial: Trial, controls: Mapping[str, Trial], confidence:
         gap_difference=_gap_difference(trial, plain, e, confidence) if pass_difference else None,
         differences=differences,
         short={arm: gap for arm, control in controls.items() if (gap := _shortfall(trial, control)) >= SHORT},
-        needed=tuple(arm for arm in planned if arm != trial.arm),
+        needed=tuple(arm for arm in needed if arm != trial.arm),
         word=(verdict(against, plan.margin) or UNDECIDED) if judged else SCREENED,
         no_worse=pass_difference.low > -plan.margin if judged and pass_difference else None,
         above=tuple(arm for arm, found in differences.items() if judged and found.n >= CLAIM_SEEDS and found.low > 0),

@@ -29,6 +29,10 @@ class Reading:
     verdicts: bool = True
     answer: str = ""
 
+    def __post_init__(self) -> None:
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise ConfigError(f"the threshold must be a finite number, got {self.threshold}")
+
 
 @dataclass(slots=True)
 class Record:

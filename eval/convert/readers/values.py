@@ -18,7 +18,9 @@ class BadRow(ValueError):
 def as_text(value: Any, name: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, float) and math.isnan(value):  # what tables write for a missing cell
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return str(value)
     raise BadRow(f"{name} must be text, got {type(value).__name__}")
 
@@ -76,8 +78,14 @@ def as_prompt(value: Any) -> str | list[dict[str, Any]] | None:
 
 
 def prompt_text(prompt: str | list[dict[str, Any]]) -> str:
-    """A prompt as `as_prompt` reads it: messages as JSON, and text too if it could be taken for messages."""
-    return prompt if isinstance(prompt, str) and as_prompt(prompt) == prompt else json.dumps(prompt)
+    """A prompt as `as_prompt` reads it: messages as JSON, and text that could be taken for them or is not UTF-8."""
+    plain = isinstance(prompt, str) and as_prompt(prompt) == prompt and _is_utf8(prompt)
+    return prompt if plain else json.dumps(prompt)
+
+
+def _is_utf8(text: str) -> bool:
+    """Half of a surrogate pair, which JSON can hold, is not."""
+    return text.encode(errors="replace").decode() == text
 
 
 def _stored_prompt(text: str) -> str | list[dict[str, Any]]:
@@ -89,7 +97,7 @@ def _stored_prompt(text: str) -> str | list[dict[str, Any]]:
     except (ValueError, RecursionError):
         return text
     if isinstance(held, str):
-        return held if _stored_prompt(held) != held else text
+        return held if _stored_prompt(held) != held or not _is_utf8(held) else text
     is_chat = isinstance(held, list) and all(
         isinstance(one, dict) and {"role", "content"} <= one.keys() for one in held
     )

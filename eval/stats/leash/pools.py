@@ -2,8 +2,11 @@
 
 The base's probabilities are not known, its hits are. Rates of its units are drawn from their posteriors
 (`stats.beta_binomial`), reweighted exactly (`leash.tilt`) to the policy's pass@1, and k draws of the result hit a unit
-with a known probability. Against the units that the base's k draws hit, that gives the expected P, S, E, O of the line:
-given this base pool, as for the noise of a second sample (`stats.bands`), which is the line at the base's own pass@1.
+with a known probability. A problem's units share its draws, so what its rates sum to is drawn from the posterior of
+its correct samples, and the units' rates are scaled to that: rates drawn one by one could sum to 1 or more, and a
+problem that is always solved stays so at every weight. Against the units that the base's k draws hit, that gives the
+expected P, S, E, O of the line: given this base pool, as for the noise of a second sample (`stats.bands`), which is
+the line at the base's own pass@1.
 
 What the line gains comes from units that the base has hit seldom or never, and a weight w brings up rates down to about
 1/(w n), of which n draws say little. So the line's upper bound does not rest on the fit there. The sum of m q over the
@@ -35,6 +38,39 @@ Ints = NDArray[np.int64]
 _DRAWS = 64  # of the rates, behind a value
 
 
+class _Rates(NamedTuple):
+    """Of the units and, where a problem has several, of the problems."""
+
+    units: Rates
+    problems: Rates | None
+    index_u: Ints
+
+    @classmethod
+    def fitted(cls, hits_u: Ints, n_u: Ints, index_u: Ints) -> "_Rates":
+        correct_p = np.bincount(index_u, hits_u).astype(np.int64)
+        n_p = np.zeros_like(correct_p)
+        n_p[index_u] = n_u
+        several = correct_p.size < index_u.size
+        return cls(Rates.fitted(hits_u, n_u), Rates.fitted(correct_p, n_p) if several else None, index_u)
+
+    def draw(self, rows: int, rng: np.random.Generator) -> Floats:
+        """[rows, units]"""
+        rates_bu = self.units.draw(rows, rng)
+        return rates_bu if self.problems is None else self._scaled(rates_bu, self.problems.draw(rows, rng))
+
+    def draw_weighted(self, weight_bp: Floats, rng: np.random.Generator) -> Floats:
+        """The same, each row fitted with its own weights of the problems."""
+        rates_bu = self.units.draw_weighted(weight_bp[:, self.index_u], rng)
+        return (
+            rates_bu if self.problems is None else self._scaled(rates_bu, self.problems.draw_weighted(weight_bp, rng))
+        )
+
+    def _scaled(self, rates_bu: Floats, sum_bp: Floats) -> Floats:
+        drawn_bp = sums_by(rates_bu, self.index_u)
+        scale_bp = np.divide(sum_bp, drawn_bp, out=np.ones_like(sum_bp), where=drawn_bp > 0)
+        return rates_bu * scale_bp[:, self.index_u]
+
+
 class PoolLine(NamedTuple):
     """What k draws of the reweighted base are expected to show, beside the base's own pool."""
 
@@ -59,7 +95,7 @@ def pool_line(
     _, index_u = np.unique(check_problems(problem_u, np.size(base_hits_u)), return_inverse=True)
     hits, n = check_draws("base", base_hits_u, n_base_u, index_u)
     k = n if k_u is None else check_counts("k", k_u)
-    return _line(Rates.fitted(hits, n), index_u, pass_at_1, in_support(hits, n, k), k, ks)
+    return _line(_Rates.fitted(hits, n, index_u), index_u, pass_at_1, in_support(hits, n, k), k, ks)
 
 
 def pool_against_line(
@@ -84,11 +120,11 @@ def pool_against_line(
     k = np.minimum(n, n_policy) if k_u is None else np.broadcast_to(check_counts("k", k_u), n.shape)
     in_base, in_policy = in_support(hits, n, k), in_support(policy, n_policy, k)
     policy_p: Floats = np.bincount(index_u, policy / n_policy).astype(np.float64)
-    rates = Rates.fitted(hits, n)
+    rates = _Rates.fitted(hits, n, index_u)
     line = _line(rates, index_u, float(policy_p.mean()), in_base, k, ks)
 
     def reached(weighted: Weighted) -> tuple[Floats, Floats]:
-        base_bu = rates.draw_weighted(weighted.weight_bp[:, index_u], rng)
+        base_bu = rates.draw_weighted(weighted.weight_bp, rng)
         grown_bu = _grown(base_bu, index_u, weighted)[0]
         line_bu = hit_by(base_bu * grown_bu, k)
         return line_bu, _at_most(line_bu, grown_bu, weighted.weight_bp[:, index_u], hits, n, k, rng)
@@ -96,12 +132,14 @@ def pool_against_line(
     spread = resample(in_base, in_policy, policy_p, index_u, line=reached, resamples=resamples, rng=rng)
     cells_4 = cells_of(in_base, in_policy).sum(axis=0)
     nscr = float(metrics(cells_4)["nscr"])
-    found = against(nscr, line.nscr, spread, float(cells_4[2]), line.log_weight, policy_p.size, confidence)
+    # Of all draws: a unit that the base has hit is not reached anew because fewer of its draws are compared.
+    new = float(np.count_nonzero((hits == 0) & (policy > 0)))
+    found = against(nscr, line.nscr, spread, new, line.log_weight, policy_p.size, confidence)
     return line, found
 
 
 def _line(
-    rates: Rates,
+    rates: _Rates,
     index_u: Ints,
     pass_at_1: float,
     in_base_u: Floats,
@@ -114,7 +152,7 @@ def _line(
     line_bu = base_bu * grown_bu
     cells_4 = cells_of(in_base_u, hit_by(line_bu, k_u).mean(axis=0)).sum(axis=0)
     budgets = list(ks)
-    pass_at_k = exact_pass_at_k(sums_by(line_bu, index_u).ravel(), budgets).tolist() if budgets else []
+    pass_at_k = exact_pass_at_k(_sums(line_bu, index_u).ravel(), budgets).tolist() if budgets else []
     return PoolLine(
         cells=cells_4,
         nscr=float(metrics(cells_4)["nscr"]),
@@ -125,9 +163,13 @@ def _line(
 
 def _grown(base_bu: Floats, index_u: Ints, weighted: Weighted) -> tuple[Floats, Floats]:
     """By how much the reweighting makes each unit more likely, [rows, units], and ln w of each row."""
-    base_bp = sums_by(base_bu, index_u)
+    base_bp = _sums(base_bu, index_u)
     log_weight_b = solve(base_bp, weighted.weight_bp, weighted.pass_at_1_b)
     return factors(base_bp, log_weight_b[:, None])[:, index_u], log_weight_b
+
+
+def _sums(rates_bu: Floats, index_u: Ints) -> Floats:
+    return np.minimum(sums_by(rates_bu, index_u), 1.0)  # more by rounding only
 
 
 def _at_most(

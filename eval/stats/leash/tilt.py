@@ -131,7 +131,8 @@ def solve(base_bp: Floats, weight_bp: Floats, pass_at_1_b: Floats) -> Floats:
 
 
 def sums_by(rows_bu: Floats, index_u: Ints) -> Floats:
-    """Of every row, the sum over each problem's units, at most 1: [rows, problems]."""
+    """Of every row, the sum over each problem's units: [rows, problems]."""
     order = np.argsort(index_u, kind="stable")
     starts = np.searchsorted(index_u[order], np.arange(int(index_u.max()) + 1))
-    return np.minimum(np.add.reduceat(rows_bu[:, order], starts, axis=1), 1.0)
+    sums_bp: Floats = np.add.reduceat(rows_bu[:, order], starts, axis=1)
+    return sums_bp

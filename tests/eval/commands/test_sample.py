@@ -138,6 +138,8 @@ def make_lab_pool_once(folder: Path) -> Path:
         (["--engine-args", '{"batch": 1}'], "batch_size"),
         (["--engine-args", '{"context": 1}'], "context"),
         (["--engine-args", '{"source": 1}'], "'source'"),
+        (["--engine-args", '{"batch_size": "x"}'], "batch_size must be"),
+        (["--engine-args", '{"batch_size": null}'], "batch_size must be"),
         (["--template-args", "[1]"], "--template-args"),
         (["--ids", "nope"], "'nope'"),
         (["--temperature", "0"], "temperature"),

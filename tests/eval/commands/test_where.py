@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offleash.eval.commands.where import main
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, PoolError
 from offleash.eval.scoring.exact import ExactUnits
 
 
@@ -58,3 +58,12 @@ def test_a_model_that_lost_nothing_has_dashes_not_zeros(tmp_path, capsys):
 def test_what_cannot_be_done_is_one_line(argv, message):
     with pytest.raises(ConfigError, match=message):
         main(argv)
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_damaged_file_is_one_line(tmp_path, size):
+    file = tmp_path / "base.npz"
+    units(0.5, 0.4).save(file)
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(PoolError, match="cannot read exact probabilities"):
+        main([str(file), str(file)])

@@ -213,6 +213,23 @@ def test_an_adaptive_pool_against_a_fixed_one_is_decided_as_two_fixed_ones(tmp_p
     assert cells(mixed.stable) == cells(fixed.stable)
 
 
+def test_rates_under_a_plan_that_stops_are_of_draws_that_do_not_depend_on_success(tmp_path: Path) -> None:
+    """The fewest draws that a problem happens to have end at its success, so a rate over these is too high."""
+    problems = make_problems(3)
+    for name, ends in (("base", (3, 4, 9)), ("policy", (5, 3, 3))):
+        pool = Pool.create(tmp_path / name, make_spec(problems, 16, weights=name, plan=Plan(successes=2)), problems)
+        pool.append(
+            [
+                Sample(problem.id, i, "1", i in (1, end - 1), "ok")
+                for problem, end in zip(problems, ends, strict=True)
+                for i in range(end)
+            ]
+        )
+    comparison = compared(tmp_path / "base", tmp_path / "policy")
+    assert "of the first 2 draws of every problem" in comparison.notes[0]
+    assert one(comparison).overall.rows["avg"].base.value == 0.5
+
+
 def test_a_plan_that_stops_says_nothing_of_a_problems_other_answers(tmp_path: Path) -> None:
     """Two correct answers, the base finds both: stopped at one success, which of them came is chance."""
     problems = make_problems(3)

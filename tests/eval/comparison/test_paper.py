@@ -158,6 +158,8 @@ def test_the_list_names_every_pair(capsys):
         ("{tasks: {maths: 3}, paper: {}}", "maths"),
         ("{tasks: {math500: 3}, paper: {tasks: {math500: [1, 2]}}}", "pair.yaml"),
         ("{tasks: {math500: 3}, paper: {tasks: {minerva: [1, 2, 3, 4]}}}", "minerva"),
+        ("{tasks: {math500: x}, paper: {}}", "math500.*x"),
+        ("{tasks: {math500: 0}, paper: {}}", "whole numbers from 1 on"),
         ("[1]", "pair.yaml"),
     ],
 )

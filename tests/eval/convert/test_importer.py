@@ -361,3 +361,52 @@ def test_an_index_that_would_make_a_pool_of_gigabytes_is_named(tmp_path: Path) -
         import_samples(jsonl(tmp_path / "in.jsonl", sparse), tmp_path / "pool")
     import_samples(jsonl(tmp_path / "in.jsonl", sparse[:50]), tmp_path / "pool")
     assert Pool.open(tmp_path / "pool").spec.k == 49_001
+
+
+def test_nan_is_a_missing_value_and_no_text(tmp_path: Path) -> None:
+    rows = [
+        {"problem_id": "p", "answer": float("nan"), "correct": False},
+        {"problem_id": "p", "answer": "4", "correct": True},
+    ]
+    import_samples(jsonl(tmp_path / "in.jsonl", rows), tmp_path / "pool")
+    assert [row["answer"] for row in contents(Pool.open(tmp_path / "pool"))[0]] == [None, "4"]
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="problem_id"):
+            import_samples(jsonl(tmp_path / "bad.jsonl", [{"problem_id": bad, "correct": True}]), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--threshold", "nan"], "threshold must be a finite number"),
+        (["--top-k", "nan"], "top_k must be a whole number"),
+        (["--top-k", "1.5"], "top_k must be a whole number"),
+        (["--max-new-tokens", "1e400"], "max_new_tokens must be a whole number"),
+        (["--temperature", "inf"], "temperature must be a number"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(words: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+    file = jsonl(tmp_path / "in.jsonl", NATIVE)
+    assert cli.main(["import", str(file), "--pool", str(tmp_path / "pool"), *words]) != 0
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "pool").exists()
+
+
+@pytest.mark.parametrize("target", ["out.jsonl", "out.parquet", "folder"])
+def test_what_was_truncated_stays_so(target: str, tmp_path: Path) -> None:
+    rows = [{"problem_id": "p", "answer": "1", "correct": False, "truncated": cut} for cut in (True, False)]
+    import_samples(jsonl(tmp_path / "in.jsonl", rows), tmp_path / "pool")
+    export_samples(Pool.open(tmp_path / "pool"), tmp_path / target)
+    import_samples(tmp_path / target, tmp_path / "again")
+    for name in ("pool", "again"):
+        assert [row["truncated"] for row in contents(Pool.open(tmp_path / name))[0]] == [True, False]
+
+
+@pytest.mark.parametrize("target", ["out.jsonl", "out.parquet", "folder"])
+def test_a_prompt_that_is_not_utf8_is_exported_and_comes_back(target: str, tmp_path: Path) -> None:
+    row = {"problem_id": "p", "answer": "1", "correct": True, "prompt": "x\ud800"}
+    import_samples(jsonl(tmp_path / "in.jsonl", [row]), tmp_path / "pool")
+    export_samples(Pool.open(tmp_path / "pool"), tmp_path / target)
+    import_samples(tmp_path / target, tmp_path / "again")
+    assert Pool.open(tmp_path / "again").problems[0].prompt == "x\ud800"

@@ -216,6 +216,34 @@ def test_requests_that_fail_are_reported_and_drawn_later(tmp_path: Path, success
     assert content(incomplete) == content(good)
 
 
+class Flaky(Broken):
+    """Requests that fail the first time."""
+
+    def completions(self, request: Request, seed: int) -> list[Completion]:
+        made = super().completions(request, seed)
+        self.at.discard((request.problem, request.start))
+        return made
+
+
+@pytest.mark.parametrize("successes", [None, 3])
+def test_requests_that_fail_once_are_asked_again_in_the_same_run(tmp_path: Path, successes: int | None) -> None:
+    task = Coin(20)
+    good, again = (make_pool(tmp_path / name, task, 64, successes) for name in ("good", "again"))
+    fill(good, task, CoinEngine())
+    fill(again, task, Flaky({(1, 0), (2, 16)}))
+    assert content(again) == content(good)
+
+
+def test_what_is_kept_beside_a_failed_request_is_told(tmp_path: Path) -> None:
+    task = Coin(2)
+    fixed, until = (make_pool(tmp_path / name, task, 64, r) for name, r in (("fixed", None), ("until", 64)))
+    with pytest.raises(EngineError, match="the others are kept"):
+        fill(fixed, task, Broken({(1, 16)}))
+    with pytest.raises(EngineError, match="of each problem what comes before is kept"):
+        fill(until, task, Broken({(1, 16)}))
+    assert (len(content(fixed)), len(content(until))) == (112, 48)
+
+
 def test_an_engine_that_always_fails_stops_the_run_soon(tmp_path: Path) -> None:
     task, engine = Coin(20), Broken({(p, s) for p in range(1, 20) for s in range(0, 256, 16)})
     pool = make_pool(tmp_path, task, k=256)

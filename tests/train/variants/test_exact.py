@@ -71,6 +71,19 @@ def test_what_is_no_record_of_the_same_units_is_refused(tmp_path, bandits):
         read_path(tmp_path)
 
 
+@pytest.mark.parametrize("damage", ["cut", "empty", "nan", "above 1", "too few"])
+def test_a_damaged_record_is_named_in_one_line(tmp_path, bandits, damage):
+    lab = bandits(np.random.default_rng(0), 5)
+    changed = {"nan": lab.base_u * np.nan, "above 1": lab.base_u + 1, "too few": lab.base_u[1:]}
+    write(tmp_path, 0, lab.base_u, lab.problem_u)
+    write(tmp_path, 9, changed.get(damage, lab.base_u), lab.problem_u)
+    file = tmp_path / "exact" / "step-000009.npz"
+    if damage in ("cut", "empty"):
+        file.write_bytes(file.read_bytes()[: 100 if damage == "cut" else 0])
+    with pytest.raises(ConfigError, match=r"step-000009\.npz cannot be read .* train the run again"):
+        read_path(tmp_path)
+
+
 def test_runs_from_different_bases_are_not_compared(bandits):
     lab, other = bandits(np.random.default_rng(0), 5), bandits(np.random.default_rng(1), 5)
     check_same_base({"plain seed 0": lab.path(), "focal seed 0": lab.path(lab.tilted(1.0))})

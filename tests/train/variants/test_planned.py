@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from offleash.eval.errors import ConfigError
 from offleash.train.commands.variants import main
 from offleash.train.variants.origins import missing_words
 from offleash.train.variants.plans import RULE, planned_runs, read_plan, record_plan
@@ -131,3 +133,11 @@ def test_runs_that_have_not_begun_are_one_warning_and_failures_one_each():
 def test_every_table_has_cells_for_its_header(sweep):
     rows = [line for line in (sweep / "report.md").read_text().split("\n") if line.startswith("| ")]
     assert len(rows) > 30
+
+
+def test_a_run_is_not_judged_at_an_earlier_step_than_it_was_measured_at(sweep, tmp_path, capsys):
+    shutil.copytree(sweep.parent, tmp_path / "copy")
+    (tmp_path / "copy" / "out" / "focal" / "seed-0" / "exact" / "step-000100.npz").unlink()
+    place = tmp_path / "copy"
+    with pytest.raises(ConfigError, match=r"focal.* was measured at step 100, but .* end at step 50"):
+        main(["--plan", str(place / "plan.yaml"), "--out", str(place / "out"), "--report-only"])

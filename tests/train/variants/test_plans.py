@@ -137,6 +137,12 @@ def test_a_confirmation_gets_no_further_seeds_once_a_run_has_begun(tmp_path, wri
         record_plan(read_plan(write(**{**changed, "seeds": list(range(9))}, **arms)), out)
 
 
+def test_a_damaged_record_of_the_plan_is_named(tmp_path):
+    (tmp_path / "plan.json").write_text("[{")
+    with pytest.raises(ConfigError, match=r"plan\.json is damaged"):
+        stored_plans(tmp_path)
+
+
 def test_the_hash_is_of_the_content_not_of_its_spelling(tmp_path, write):
     first = read_plan(write()).sha256
     path = write()

@@ -155,10 +155,24 @@ def test_nothing_is_better_while_a_control_of_the_plan_is_missing_or_has_few_see
     assert found.short["low_lr"] > 0  # it stands at its highest pass@1
     assert found.short.keys() == {"low_lr"} or found.short["low_lr"] > found.short["plain"]
     few = Trial("low_lr", "low_lr", True, {seed: low.runs[seed] for seed in range(2)})
-    for known in ([plain, new], [plain, few, new]):
+    none = Trial("low_lr", "low_lr", True, {})
+    for known in ([plain, none, new], [plain, few, new]):
         found = by_arm(judge(of, known))["new"]
         assert found.above == ("plain",)
         assert not found.is_better
+
+
+def test_a_control_that_the_plan_names_by_its_file_counts_by_the_name_of_its_arm(bandits):
+    lab = bandits(np.random.default_rng(0), 60)
+    arms = {
+        "plain": plain_of(lab),
+        "low_lr": lambda part: lab.sharpened(0.4 * part, 1 + 0.2 * part, 0.1),
+        "new": lambda part: lab.sharpened(1.3 * part, 1 - 0.3 * part, 0.1),
+    }
+    trials = sweep(lab, arms, controls=("plain", "low_lr"))
+    found = by_arm(judge(plan(controls=("plain", "/somewhere/low_lr.yaml")), trials))["new"]
+    assert set(found.needed) == {"plain", "low_lr"}
+    assert found.is_better
 
 
 def test_the_distance_to_the_line_is_compared_with_plains(bandits):

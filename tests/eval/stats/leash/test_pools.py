@@ -12,7 +12,7 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.exact_support import exact_pass_at_k, hit_by, sums
 from offleash.eval.stats.leash.pools import _at_most, pool_against_line, pool_line
-from offleash.eval.stats.leash.tilt import tilt
+from offleash.eval.stats.leash.tilt import tilt, weight_at
 from offleash.eval.stats.leash.verdict import verdict
 from offleash.eval.stats.subsets import in_support
 from offleash.eval.stats.support import cells_of, metrics
@@ -135,3 +135,30 @@ def test_hits_that_cannot_be_are_refused() -> None:
         pool_line([5, 4], 8, [0, 0], 0.5)
     with pytest.raises(ConfigError, match="policy hits"):
         pool_against_line([1, 0], [9, 0], 8, 8, [0, 1], rng=rng)
+
+
+@pytest.mark.parametrize("part", [0.5, 0.45])
+def test_below_a_base_that_nearly_always_solves_the_line_is_still_the_exact_one(part: float) -> None:
+    # Rates drawn one by one sum to 1 and more here, and nothing lowers a problem that is always solved.
+    rate_u = np.tile([0.6, 0.3, 0.05, 0.01], PROBLEMS)
+    exact_u = tilt(rate_u, PROBLEM_U, weight_at(rate_u, PROBLEM_U, part * 0.96))
+    held = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        hits, policy = drawn(rate_u, 64, rng), drawn(part * rate_u, 64, rng)
+        truth = float(metrics(cells_of(hits > 0, hit_by(exact_u, 64)).sum(axis=0))["nscr"])
+        line, found = pool_against_line(hits, policy, 64, 64, PROBLEM_U, rng=rng, resamples=200)
+        assert line.nscr == pytest.approx(truth, abs=0.05)
+        held += found.line.low <= truth <= found.line.high
+    assert held >= 5
+
+
+def test_where_the_base_has_hit_every_unit_nothing_is_reached_however_few_draws_are_compared() -> None:
+    rng = np.random.default_rng(0)
+    rate_u = np.tile([0.3, 0.03, 0.03, 0.03], PROBLEMS)
+    hits = np.maximum(drawn(rate_u, 512, rng), 1)
+    policy = drawn(np.full(rate_u.size, 0.2), 64, rng)
+    _, found = pool_against_line(hits, policy, 512, 64, PROBLEM_U, rng=rng, resamples=100)
+    assert found.reached == 0
+    assert found.nscr.value > 0
+    assert verdict(found, 0.01) != "expands"
