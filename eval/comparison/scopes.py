@@ -311,7 +311,9 @@ def _noise(parts: Sequence[Part], hits: Sequence[_Hits], joined: _Hits, threshol
         return None
     # A fixed plan is one that stops at more successes than it has draws.
     stops = [
-        (np.full(len(h.base), plan.successes), np.full(len(h.base), plan.cap)) if plan else (h.n_base + 1, h.n_base)
+        (np.full(len(h.base), plan.successes), np.full(len(h.base), plan.cap))
+        if plan
+        else (np.maximum(h.n_base + 1, threshold), h.n_base)
         for plan, h in zip(plans, hits, strict=True)
     ]
     successes_u, cap_u = (np.concatenate(column) for column in zip(*stops, strict=True))

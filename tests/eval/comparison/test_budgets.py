@@ -213,6 +213,21 @@ def test_an_adaptive_pool_against_a_fixed_one_is_decided_as_two_fixed_ones(tmp_p
     assert cells(mixed.stable) == cells(fixed.stable)
 
 
+def test_a_task_of_fewer_draws_than_five_stands_beside_one_that_stops(tmp_path: Path) -> None:
+    problems, few = make_problems(6), [Problem(f"q{i}", f"{i} + 1 =", str(i + 1), {}) for i in range(3)]
+    for seed, (name, hits) in enumerate({"b": [1, 2, 3], "p": [1, 0, 3]}.items()):
+        stopped_pool(tmp_path / name / "sums", problems, random_rows(problems, 24, seed), 5, 24)
+        make_pool(tmp_path / name / "few", hits, 3, few, task="few")
+    result = one(compared(tmp_path / "b", tmp_path / "p"))
+    sums = next(scope for scope in result.tasks if scope.name == "sums").problem_level.stable
+    both = result.overall.problem_level.stable
+    assert sums is not None
+    assert both is not None
+    assert cells(both) == (*cells(sums)[:3], cells(sums)[3] + 3)
+    assert cells(result.overall.problem_level.any_hit)[2] >= 1
+    assert 0 < both.shrunk.p <= 1
+
+
 def test_rates_under_a_plan_that_stops_are_of_draws_that_do_not_depend_on_success(tmp_path: Path) -> None:
     """The fewest draws that a problem happens to have end at its success, so a rate over these is too high."""
     problems = make_problems(3)
