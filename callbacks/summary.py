@@ -12,8 +12,7 @@ from offleash.callbacks.metrics import verdict_of
 from offleash.eval.files import write_atomic
 from offleash.eval.report.numbers import p_words
 from offleash.eval.stats.passk import powers_of_two
-from offleash.eval.stats.support import CELLS, detection_limit
-from offleash.eval.stats.support import metrics as rates_of
+from offleash.eval.stats.support import CELLS, detection_limit, expected_metrics
 
 HISTORY = "support.json"
 """In the run's folder: the base's metrics and those of every measured step."""
@@ -151,10 +150,8 @@ def noise_rates(metrics: Mapping[str, float]) -> dict[str, float]:
     """SRR, NDR, SDS and NSCR of the counts that a second sample of the base is expected to give."""
     names = ("preserved", "shrunk", "expected_shrunk", "expected_expanded")
     kept, lost, noise_lost, noise_gained = (metrics.get(getattr(tags.UNIT, name).tag, math.nan) for name in names)
-    if kept + lost == 0:  # of a base that solved nothing: ratios of the little that it might gain say nothing
-        return {}
-    rates = rates_of([kept + lost - noise_lost, noise_lost, noise_gained, 0.0])
-    return {getattr(tags.UNIT, name).tag: float(value) for name, value in rates.items()}
+    rates = expected_metrics(kept + lost, noise_lost, noise_gained)
+    return {getattr(tags.UNIT, name).tag: value for name, value in rates.items()}
 
 
 def _number(value: float, digits: int) -> str:

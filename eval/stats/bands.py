@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from offleash.eval.stats.beta_binomial import BetaBinomial, Rates, fewer_hits, fit_beta_binomial
 from offleash.eval.stats.counts import check_counts, check_draws, check_problems, check_threshold
 from offleash.eval.stats.intervals import Estimate, interval
-from offleash.eval.stats.support import METRICS, metrics
+from offleash.eval.stats.support import METRICS, expected_metrics, metrics
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -117,7 +117,7 @@ def noise_bands(
     lost_b, gained_b = np.concatenate(moved, axis=1).astype(np.float64)
     expected = expected_moves(hits, n, again, in_base, threshold)
     value = {"shrunk": expected.shrunk, "expanded": expected.expanded}
-    value |= {name: float(one) for name, one in metrics([held - expected.shrunk, *expected, 0.0]).items()}
+    value |= expected_metrics(held, *expected)
     table_b4 = np.stack([held - lost_b, lost_b, gained_b, np.zeros_like(lost_b)], axis=-1)
     shown = {"shrunk": lost_b, "expanded": gained_b} | metrics(table_b4)
     return {name: interval(value[name], shown[name], hits.size, confidence) for name in BANDED}

@@ -178,7 +178,12 @@ def bootstrap_dynamics(
 
 
 def expected_metrics(reached: float, lost: float, gained: float) -> dict[str, float]:
-    """The four metrics of a sample that is expected to lose and gain so many units of those that the base reached."""
+    """The four metrics of a sample that is expected to lose and gain so many units of those that the base reached.
+
+    All are NaN if it reached none: ratios of the little that it is expected to gain say nothing.
+    """
+    if reached == 0:
+        return dict.fromkeys(METRICS, math.nan)
     return {name: float(value) for name, value in metrics([reached - lost, lost, gained, 0.0]).items()}
 
 

@@ -8,7 +8,7 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.bands import BANDED, expected_moves, fewer_again, noise_bands, pass_at_1_band
 from offleash.eval.stats.beta_binomial import BetaBinomial
-from offleash.eval.stats.support import dynamics
+from offleash.eval.stats.support import METRICS, dynamics
 
 
 def world(rng: np.random.Generator, units: int) -> np.ndarray:
@@ -57,7 +57,9 @@ def test_where_the_base_tells_nothing_there_is_no_band() -> None:
         assert all(math.isnan(band.low) for band in noise_bands(hits, n, 64).values())
     assert math.isnan(pass_at_1_band([1, 0], 1, 64).high)
     none = noise_bands([0, 0, 0], 64, 64)
-    assert math.isnan(none["srr"].low)  # no base support: undefined
+    # Without base support a second sample shows an NSCR of 1 or none at all: no noise to hold a policy against.
+    assert all(math.isnan(value) for name in METRICS for value in none[name][:3])
+    assert none["expanded"].value > 0
     assert none["shrunk"][:3] == (0.0, 0.0, 0.0)
     with pytest.raises(ConfigError, match="confidence"):
         noise_bands([1, 2], 64, 64, confidence=1.0)
