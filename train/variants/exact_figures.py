@@ -45,7 +45,7 @@ def leash_figure(judged: Judged, base: ExactPath) -> "Figure":
         draw_point(axes, point)
     start = float(base.correct_tp()[0].mean())
     low, high = window([point.x for point in points], start)
-    curve_x, curve_y = _leash_curve(base, start, high, e)
+    curve_x, curve_y = _leash_curve(base, min([start, *(point.x.value for point in points)]), high, e)
     axes.plot(curve_x, curve_y, color=BASE, lw=1.4, ls=DASHES, zorder=2)
     axes.plot([start], [0.0], "o", color=BASE, ms=6, zorder=3)
     at = [np.interp(point.x.value, curve_x, curve_y) for point in points]
@@ -84,9 +84,9 @@ def floors_figure(judged: Judged) -> "Figure":
     return figure
 
 
-def _leash_curve(base: ExactPath, start: float, high: float, e: int) -> tuple[list[float], list[float]]:
-    """From the base's pass@1 to that of the best arm."""
-    passes = np.linspace(start, max(high, start + 1e-3), CURVE_POINTS)
+def _leash_curve(base: ExactPath, lowest: float, high: float, e: int) -> tuple[list[float], list[float]]:
+    """From the lowest pass@1, the base's or that of an arm below it, to that of the best arm."""
+    passes = np.linspace(lowest, max(high, lowest + 1e-3), CURVE_POINTS)
     everything = np.ones((len(passes), base.problems))
     nscr_xe, _ = leash_nscr(base, everything, passes)
     known = ~np.isnan(nscr_xe[:, e])

@@ -39,6 +39,17 @@ def test_the_curve_is_the_line_from_the_base_on(drawn):
     assert points == [(arm.passed.value, arm.nscr_e[e].value) for arm in judged.arms]
 
 
+def test_the_curve_reaches_down_to_an_arm_below_the_base(bandits):
+    lab = bandits(np.random.default_rng(0), 40)
+    run = outcomes(lab.path(lab.sharpened(-0.5, 1.2, 0.0)))
+    plan = Plan("screen", "lab", {}, (0,), {}, {"nscr": 1e-3}, 0.01, RULE, {}, {})
+    judged = judge(plan, [Trial("plain", "plain", True, {0: run})])
+    (axes,) = leash_figure(judged, lab.path()).axes
+    curve = max(axes.lines, key=lambda line: len(line.get_xdata()))
+    assert curve.get_xdata()[0] == judged.arms[0].passed.value < lab.path().correct_tp()[0].mean()
+    assert curve.get_ydata()[0] == judged.arms[0].line_e[EPSILONS.index(1e-3)].value < 0
+
+
 def test_every_floor_has_the_arms_and_plains_line(drawn):
     _, judged = drawn
     (axes,) = floors_figure(judged).axes
