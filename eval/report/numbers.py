@@ -27,7 +27,7 @@ def number(value: float, digits: int = 3) -> str:
     if not math.isfinite(value):
         return _special(value)
     if abs(value) >= 1000 or value == 0:
-        return f"{value:,.0f}"
+        return f"{value + 0:,.0f}"  # not "-0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:.{min(decimals, 6)}f}"
 

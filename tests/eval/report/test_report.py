@@ -131,7 +131,7 @@ def test_numbers_are_printed_as_the_paper_prints_them() -> None:
         ".000",
         "–",
     ]
-    assert [number(v) for v in (14.26, 0.01234, 12345.6, 0.0, math.inf)] == ["14.3", "0.0123", "12,346", "0", "∞"]
+    assert [number(v) for v in (14.26, 0.01234, 12345.6, -0.0, math.inf)] == ["14.3", "0.0123", "12,346", "0", "∞"]
     assert estimate(Estimate(0.5, 0.25, 0.75, 4)) == ".500 [.250, .750]"
     assert estimate(Estimate(0.5, math.nan, math.nan, 1)) == ".500"
     assert [p_value(p) for p in (0.0004, 0.25, math.nan)] == ["<.001", ".250", "–"]
