@@ -213,7 +213,7 @@ class SupportCallback(TrainerCallback):
         if state.global_step % self.every and not last:
             return
         step = state.global_step
-        found = self.observer.attempt("was not measured", step, lambda: self.measure(step, last=last))
+        found = self.observer.attempt("was not measured", step, lambda: self.measure(step))
         if found is not None:
             self.evaluations.report(found, state, control)
 
@@ -244,15 +244,12 @@ class SupportCallback(TrainerCallback):
         """The metrics of the last measured step, the same on every rank."""
         return self.history[max(self.history)] if self.history else {}
 
-    def measure(self, step: int, *, last: bool = False) -> dict[str, float]:
-        """Sample the policy at this step, verify, store and compare with the base. Collective: call it on every rank.
-
-        `last`: whether no further step will be measured.
-        """
+    def measure(self, step: int) -> dict[str, float]:
+        """Sample the policy at this step, verify, store, compare with the base. Collective: call it on every rank."""
         with isolated_rng():
-            return self.ranks.on_all(lambda: self._measure(step, last), waits=True)
+            return self.ranks.on_all(lambda: self._measure(step), waits=True)
 
-    def _measure(self, step: int, last: bool) -> dict[str, float]:
+    def _measure(self, step: int) -> dict[str, float]:
         start = time.perf_counter()
         self.policy_pool.sampler.base.check_unchanged(step)
         if not self.base_metrics:
@@ -274,8 +271,7 @@ class SupportCallback(TrainerCallback):
         metrics |= self.ranks.share({tags.SECONDS.tag: seconds, tags.SECONDS_TOTAL.tag: total})
         self.history[step] = metrics
         if counted is not None:
-            report = partial(self._report, step, counted.hits, last)
-            self.observer.attempt("was not reported", step, report)
+            self.observer.attempt("was not reported", step, partial(self._report, step, counted.hits))
         return metrics
 
     def _metrics(self, counted: Counted | None) -> dict[str, float]:
@@ -286,7 +282,7 @@ class SupportCallback(TrainerCallback):
         base = str(_there(self.base_pool).path)
         check_step_0(metrics, _there(self.base), _there(counted), base, str(path))
 
-    def _report(self, step: int, hits: Hits, last: bool) -> None:
+    def _report(self, step: int, hits: Hits) -> None:
         """Save and log, on the main process."""
         self.observer.attempt("is not in " + HISTORY, step, lambda: write_record(self.folder, self._record()))
         self._log(step, hits)

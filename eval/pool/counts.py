@@ -1,4 +1,4 @@
-"""Counting samples: hits per problem and unit, samples per answer class, and everything else a comparison needs.
+"""Counting samples: hits per problem and unit, and everything else a comparison needs.
 
 A unit is a (problem, correct answer class). Rows come in as chunks of arrays and leave as counts; nothing here loops
 over rows in Python or needs a completion. Suffixes: `_r` rows, `_p` problems, `_u` units, `_c` answer classes, `_s`
@@ -62,18 +62,6 @@ class Hits:
         arrays = (self.n_p, self.correct_p, self.unit_problem, self.unit_hits)
         content = [self.problem_ids, self.unit_answer, *(array.tolist() for array in arrays)]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AnswerCounts:
-    """How often each problem was given each answer, sorted by problem and then answer; "no answer" is a class, None."""
-
-    problem_ids: tuple[str, ...]
-    problem_c: np.ndarray
-    """Index into `problem_ids`."""
-    answer_c: pa.ChunkedArray
-    """Text, null for "no answer"."""
-    count_c: np.ndarray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,18 +180,11 @@ class _AnswerClasses:
         names = {"count_sum": "count", "correct_sum": "correct"}
         return table.rename_columns(names).select(_CLASSES.names).cast(_CLASSES)
 
-    def counts(self, problem_ids: Sequence[str]) -> AnswerCounts:
+    def counts(self) -> list[tuple[int, str | None, int]]:
+        """(problem, answer, samples), sorted by problem and then answer; "no answer" is a class, None."""
         table = self.merged().sort_by([("problem", "ascending"), ("answer", "ascending")])
-        problem_c, count_c = table.column("problem").to_numpy(), table.column("count").to_numpy()
-        return AnswerCounts(tuple(problem_ids), problem_c, table.column("answer"), count_c)
-
-
-def count_answers(problem_ids: Sequence[str], chunks: Iterable[Chunk]) -> AnswerCounts:
-    """From chunks with the column answer."""
-    classes = _AnswerClasses()
-    for chunk in chunks:
-        classes.add(chunk.problem_r, chunk.columns.column("answer"))
-    return classes.counts(problem_ids)
+        problem_c, answer_c, count_c = (table.column(name).to_pylist() for name in ("problem", "answer", "count"))
+        return list(zip(problem_c, answer_c, count_c, strict=True))
 
 
 def count_hits(problem_ids: Sequence[str], answers_p: Answers, chunks: Iterable[Chunk]) -> Hits:
@@ -224,7 +205,7 @@ def count_hits(problem_ids: Sequence[str], answers_p: Answers, chunks: Iterable[
             classes.add(problem_r[rows], chunk.columns.column("answer").take(pa.array(rows)))
     problem_u, answer_u = _units(answers_p)
     hits_u = np.where(listed_p[problem_u], 0, correct_p[problem_u])
-    _add_listed(hits_u, problem_u, answer_u, classes.counts(problem_ids))
+    _add_listed(hits_u, problem_u, answer_u, classes, problem_ids)
     return Hits(tuple(problem_ids), n_p, correct_p, problem_u, answer_u, hits_u)
 
 
@@ -325,16 +306,14 @@ def _units(answers_p: Answers) -> tuple[np.ndarray, tuple[str | None, ...]]:
 
 
 def _add_listed(
-    hits_u: np.ndarray, problem_u: np.ndarray, answer_u: Sequence[str | None], counts: AnswerCounts
+    hits_u: Ints, problem_u: Ints, answer_u: Sequence[str | None], classes: _AnswerClasses, problem_ids: Sequence[str]
 ) -> None:
     unit_of = {key: unit for unit, key in enumerate(zip(problem_u.tolist(), answer_u, strict=True))}
-    for problem, answer, count in zip(
-        counts.problem_c.tolist(), counts.answer_c.to_pylist(), counts.count_c.tolist(), strict=True
-    ):
+    for problem, answer, count in classes.counts():
         unit = unit_of.get((problem, answer))
         if unit is None:
             raise PoolError(
-                f"problem {counts.problem_ids[problem]!r}: {count} samples answering {answer!r:.80} are marked correct "
+                f"problem {problem_ids[problem]!r}: {count} samples answering {answer!r:.80} are marked correct "
                 "but its list of correct answers does not have it; the task's verifier and its list disagree"
             )
         hits_u[unit] += count

@@ -26,12 +26,10 @@ from offleash.eval.lock import try_hold
 from offleash.eval.pool import manifest
 from offleash.eval.pool.counts import (
     TALLY_COLUMNS,
-    AnswerCounts,
     Flags,
     Hits,
     Ints,
     Tally,
-    count_answers,
     count_hits,
     tally,
 )
@@ -261,10 +259,6 @@ class Pool:
         if not self.parts.has_values("spelling"):
             return None
         return count_spellings(self.problem_ids, self.scan(SPELLING_COLUMNS))
-
-    def answer_counts(self, limit: int | None = None) -> AnswerCounts:
-        """Samples per (problem, answer class), of the first `limit` samples."""
-        return count_answers(self.problem_ids, self.scan(["answer"], limit))
 
     def tally(self, limit_p: Ints | None = None, note: Callable[[str], None] | None = None) -> Tally:
         """What a comparison counts, of each problem's samples with an index below its `limit_p` (default: all).

@@ -49,12 +49,6 @@ class BetaBinomial(NamedTuple):
         return self.a + hits, self.b + n - hits
 
 
-def miss_again(fit: BetaBinomial, hits_u: ArrayLike, n_u: ArrayLike, k_u: ArrayLike) -> Floats:
-    """Probability that k further samples all miss a unit that was hit `hits_u` times in `n_u` samples."""
-    a, b = fit.posterior(hits_u, n_u)
-    return np.exp(_log_miss(a, b, np.asarray(k_u, dtype=np.float64)))
-
-
 def fewer_hits(a: ArrayLike, b: ArrayLike, k: ArrayLike, threshold: int = 1) -> Floats:
     """Probability that k samples of a unit with a rate from Beta(a, b) hit it fewer than `threshold` times."""
     from scipy.special import betaln, gammaln

@@ -76,11 +76,6 @@ def hit_by(probability_u: ArrayLike, k: ArrayLike) -> Floats:
         return -np.expm1(np.asarray(k, dtype=np.float64) * np.log1p(-np.asarray(probability_u, dtype=np.float64)))
 
 
-def exact_cells_at_k(base_u: ArrayLike, policy_u: ArrayLike, k: int) -> Floats:
-    """[units, 4]: the chance of each unit to be P, S, E, O in k independent draws a side."""
-    return cells_of(hit_by(base_u, k), hit_by(policy_u, k))
-
-
 def exact_pass_at_k(probability_p: ArrayLike, ks: Iterable[int]) -> Floats:
     """Mean over problems of 1 - (1 - P)^k, at each k."""
     return hit_by(np.asarray(probability_p, dtype=np.float64), check_budgets(list(ks))[:, None]).mean(axis=1)

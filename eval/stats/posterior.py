@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.beta_binomial import BetaBinomial, fit_beta_binomial, refit
-from offleash.eval.stats.counts import check_counts, check_draws, check_hits, check_problems
+from offleash.eval.stats.counts import check_draws, check_hits, check_problems
 from offleash.eval.stats.intervals import Estimate, interval
 from offleash.eval.stats.support import CELLS, METRICS, metrics
 
@@ -69,20 +69,6 @@ class _Side(NamedTuple):
         """Of the bins: [bins] of the prior and [kinds, bins] of the posterior."""
         a, b = self.prior.posterior(self.hits, self.n)
         return _between(*self.prior, edges), _between(a[:, None], b[:, None], edges)
-
-
-def probability_above(prior: BetaBinomial, hits_u: ArrayLike, n_u: ArrayLike, eps: float) -> Floats:
-    """P(rate > eps | hits in n draws) of each unit, by its own side alone."""
-    hits, n = np.broadcast_arrays(check_counts("hits", hits_u), check_counts("draws", n_u))
-    if np.any(hits > n):
-        raise ConfigError("hits: a unit has more hits than draws")
-    if not 0 <= eps < 1:
-        raise ConfigError(f"eps must lie in [0, 1), got {eps}")
-    from scipy.special import betainc
-
-    a, b = prior.posterior(hits, n)
-    # The upper tail directly: 1 - cdf would round a small one to nothing.
-    return betainc(b, a, 1 - eps)
 
 
 def posterior_dynamics(

@@ -49,8 +49,8 @@ def monitored(trainer: Any, values: list[float] | None = None, **settings: Any) 
     if values is not None:
         measure = monitor.measure
 
-        def planted(step: int, *, last: bool = False) -> dict[str, float]:
-            metrics = measure(step, last=last)
+        def planted(step: int) -> dict[str, float]:
+            metrics = measure(step)
             if step:
                 metrics[NSCR] = values[step - 1]
             return metrics
@@ -154,10 +154,10 @@ def test_a_failed_measurement_is_never_the_best_and_does_not_end_the_run(stock) 
     monitor = monitored(trainer, [0.1, 0.2])
     measure = monitor.measure
 
-    def failing(step: int, *, last: bool = False) -> dict[str, float]:
+    def failing(step: int) -> dict[str, float]:
         if step == 2:
             raise OSError("no space left on device")
-        return measure(step, last=last)
+        return measure(step)
 
     monitor.measure = failing  # type: ignore[method-assign]
     trainer.train()

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import beta, binom
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.beta_binomial import _A, _B, BetaBinomial, Rates, fit_beta_binomial, miss_again
+from offleash.eval.stats.beta_binomial import _A, _B, BetaBinomial, Rates, fit_beta_binomial
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.2, 3.0), (0.5, 20.0), (2.0, 5.0), (8.0, 2.0)])
@@ -46,9 +46,6 @@ def test_missing_is_a_product_of_urn_draws() -> None:
     fit = BetaBinomial(0.7, 2.5)
     urn = math.prod((2.5 + i) / (0.7 + 2.5 + i) for i in range(12))
     assert fit.miss(12) == pytest.approx(urn, rel=1e-12)
-    assert miss_again(fit, 3, 10, 5) == pytest.approx(
-        math.prod((2.5 + 7 + i) / (0.7 + 3 + 2.5 + 7 + i) for i in range(5)), rel=1e-12
-    )
 
 
 def test_edges_stay_finite() -> None:

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.stats.beta_binomial import BetaBinomial, fit_beta_binomial
+from offleash.eval.stats.beta_binomial import fit_beta_binomial
 from offleash.eval.stats.counts import check_counts, check_draws, check_threshold
 from offleash.eval.stats.diversity import pcmd
 from offleash.eval.stats.entropy import answer_entropies, answer_entropy, answer_entropy_at_k, answer_entropy_corrected
 from offleash.eval.stats.noise import noise_test
 from offleash.eval.stats.passk import cover_at_tau, majority_at_k, pass_at_k
-from offleash.eval.stats.posterior import posterior_dynamics, probability_above
+from offleash.eval.stats.posterior import posterior_dynamics
 from offleash.eval.stats.stopping import stopped_noise_test, stopped_pass_at_k
 from offleash.eval.stats.subsets import expected_cells, in_support
 from offleash.eval.stats.support import dynamics, dynamics_above
@@ -29,7 +29,6 @@ TAKERS: dict[str, Any] = {
     "dynamics_above draws": lambda x: dynamics_above([0], [0], x, 4, 0.1),
     "posterior_dynamics": lambda x: posterior_dynamics([x], [0], 4, 4, [0.1], rng=RNG, resamples=10),
     "posterior_dynamics draws": lambda x: posterior_dynamics([0], [0], 4, x, [0.1], rng=RNG, resamples=10),
-    "probability_above": lambda x: probability_above(BetaBinomial(1.0, 1.0), [x], 4, 0.1),
     "cover_at_tau": lambda x: cover_at_tau([x], 4, 0.5),
     "cover_at_tau n": lambda x: cover_at_tau([0], x, 0.5),
     "cover_at_tau k": lambda x: cover_at_tau([0], 4, 0.5, x),
@@ -65,10 +64,10 @@ TAKERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("taker", TAKERS)
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.5, -1, -1.0, "3"])
-def test_no_estimator_takes_what_is_no_count(taker: str, value: Any) -> None:
-    with pytest.raises(ConfigError):
-        TAKERS[taker](value)
+def test_no_estimator_takes_what_is_no_count(taker: str) -> None:
+    for value in (math.nan, math.inf, -math.inf, 0.5, -1, -1.0, "3"):
+        with pytest.raises(ConfigError):
+            TAKERS[taker](value)
 
 
 @pytest.mark.parametrize("taker", [name for name in TAKERS if " " not in name and "entrop" not in name])

@@ -9,13 +9,12 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.stats.exact_support import (
     EPSILONS,
     conditional_entropy,
-    exact_cells_at_k,
     exact_dynamics,
     exact_pass_at_k,
     exact_support,
     hit_by,
 )
-from offleash.eval.stats.support import Dynamics
+from offleash.eval.stats.support import Dynamics, cells_of
 
 PROBLEM = [0, 0, 0, 7]
 BASE = [0.3, 1e-3, 0.0, 1e-8]
@@ -47,7 +46,7 @@ def test_k_draws_show_what_simulated_draws_show() -> None:
     base, policy, k = np.array([0.02, 0.2, 0.001]), np.array([0.1, 0.01, 0.05]), 16
     hits = [rng.binomial(k, side, (40_000, 3)) > 0 for side in (base, policy)]
     drawn = np.stack([(hits[0] == a) & (hits[1] == b) for a, b in ((1, 1), (1, 0), (0, 1), (0, 0))], axis=2)
-    assert exact_cells_at_k(base, policy, k) == pytest.approx(drawn.mean(axis=0), abs=0.01)
+    assert cells_of(hit_by(base, k), hit_by(policy, k)) == pytest.approx(drawn.mean(axis=0), abs=0.01)
 
 
 def test_small_and_certain_probabilities_keep_their_digits() -> None:

@@ -1,4 +1,4 @@
-"""Support above a threshold by empirical Bayes: tails, the joint posterior against simulation, decisive hits, edges.
+"""Support above a threshold by empirical Bayes: the joint posterior against simulation, decisive hits, edges.
 
 Coverage on the lab, where the truth is known exactly, is in tests/eval/scoring/test_exact.py.
 """
@@ -11,41 +11,13 @@ from scipy.special import betaincinv, ndtr
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.beta_binomial import BetaBinomial, fit_beta_binomial, refit
-from offleash.eval.stats.posterior import expected_metrics, posterior_dynamics, probability_above
-from offleash.eval.stats.support import CELLS, METRICS, detection_limit, dynamics, metrics
-
-FLAT, JEFFREYS = BetaBinomial(1, 1), BetaBinomial(0.5, 0.5)
+from offleash.eval.stats.posterior import expected_metrics, posterior_dynamics
+from offleash.eval.stats.support import CELLS, METRICS, dynamics, metrics
 
 
 def tied_rates(rng: np.random.Generator, units: int, base: BetaBinomial, policy: BetaBinomial, correlation: float):
     z = rng.multivariate_normal([0, 0], [[1, correlation], [correlation, 1]], units)
     return betaincinv(*base, ndtr(z[:, 0])), betaincinv(*policy, ndtr(z[:, 1]))
-
-
-@pytest.mark.parametrize("n", [1, 5, 40, 400])
-def test_under_a_flat_prior_the_posterior_is_a_binomial_tail(n: int) -> None:
-    for eps in (0.001, 0.2, 0.77):
-        for hits in {0, n // 2, n}:
-            tail = sum(math.comb(n + 1, i) * eps**i * (1 - eps) ** (n + 1 - i) for i in range(hits + 1))
-            assert float(probability_above(FLAT, hits, n, eps)) == pytest.approx(tail, rel=1e-10)
-
-
-def test_a_small_posterior_probability_keeps_its_digits() -> None:
-    # The rate is above 1/2 after 0 hits in 100 draws: 1e-31 or so, far below what 1 - cdf could hold.
-    assert float(probability_above(FLAT, 0, 100, 0.5)) == pytest.approx(0.5**101, rel=1e-10)
-
-
-def test_more_hits_make_a_unit_more_likely_above_the_detection_limit() -> None:
-    n, eps = 8192, detection_limit(8192)
-    chance = probability_above(JEFFREYS, np.arange(13), n, eps)
-    assert np.all(np.diff(chance) > 0)
-    assert chance[0] == pytest.approx(math.erfc(math.sqrt(-math.log(0.05))), rel=2e-3)  # chi-square, one degree
-    assert chance[12] > 0.999
-    assert probability_above(JEFFREYS, [5], [10], 0.0)[0] == 1.0
-    with pytest.raises(ConfigError):
-        probability_above(JEFFREYS, [3], [2], 0.1)
-    with pytest.raises(ConfigError):
-        probability_above(JEFFREYS, [1], [2], 1.0)
 
 
 @pytest.mark.parametrize("correlation", [-0.6, 0.0, 0.8])
