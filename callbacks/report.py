@@ -1,6 +1,6 @@
 """How a measured step is told: its scalars, figure and table, the line on the console, the record in the run's folder.
 
-Functions of plain numbers, for whoever measured them: the callback inside a run, or a watcher beside it.
+Functions of plain numbers, used by the callback inside a run and by a watcher beside it.
 """
 
 from collections.abc import Mapping

@@ -98,8 +98,8 @@ def _cannot_write(path: Path, error: OSError) -> PoolError:
 
 
 def check_is_file(path: Path) -> None:
-    """Raises PoolError for what is there but is no regular file: opening a pipe would wait for a writer, for ever."""
-    with contextlib.suppress(OSError):  # whoever opens it says what is wrong
+    """Raises PoolError if the path exists and is not a regular file: opening a pipe would block."""
+    with contextlib.suppress(OSError):  # opening it will report the error
         if not stat.S_ISREG(path.stat().st_mode):
             raise PoolError(f"{path} is not a regular file but a folder, a pipe or a device: move it away")
 

@@ -46,7 +46,7 @@ class StoragePath(PosixPath):
         scheme, *rest = self.parts
         return f"{scheme}//{'/'.join(rest)}"
 
-    __fspath__ = __str__  # for whoever would take it for a file of this machine: there is none of that name
+    __fspath__ = __str__  # passed on as a local path it names no file
 
     def __repr__(self) -> str:
         return f"StoragePath({str(self)!r})"

@@ -29,7 +29,7 @@ def _train() -> int:
     from offleash.train.preflight.installation import report_old_locks
     from offleash.train.recipe.config import parse_recipe
 
-    # Whoever launches processes that do not join is told so by preflight/launch.py.
+    # preflight/launch.py reports processes that were launched and do not join.
     logging.getLogger("transformers.training_args").addFilter(lambda record: "parallel_mode" not in str(record.msg))
     report_old_locks()
     argv, sys.argv[1:] = sys.argv[1:], hide_in_flags(sys.argv[1:])  # trackers record the command line

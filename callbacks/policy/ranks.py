@@ -21,7 +21,7 @@ BLOCK = 1024
 
 
 class RemoteError(RuntimeError):
-    """An error that is none of ours, on another process. Whoever may go on after it there may do so here."""
+    """An error of another process that is not an OffleashError. A caller that may continue after it there may here."""
 
 
 class Ranks:

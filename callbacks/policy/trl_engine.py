@@ -104,9 +104,7 @@ def engine_logps(trainer: PolicyTrainer, sequences: Sequence[Sequence[int]]) -> 
     """
     generation = vllm_of(trainer)
     if not is_server(trainer):
-        if (
-            engine_processes(trainer) > 1
-        ):  # as TRL does before it generates: a process that is ahead would wait for ever
+        if engine_processes(trainer) > 1:  # as TRL does before it generates: a process that is ahead would hang
             trainer.accelerator.wait_for_everyone()
         if generation.enable_sleep_mode:
             generation.llm.wake_up(tags=["kv_cache"])

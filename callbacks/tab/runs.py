@@ -27,7 +27,7 @@ from offleash.eval.pool.manifest import NAME
 from offleash.eval.pool.pool import Pool
 
 FIRST_SECONDS, COUNT_SECONDS = 0.1, 1.5
-"""How long a request for a grid counts steps before it answers with what there is: the first, and those after it."""
+"""How long a request for a grid counts steps before it answers with what it has: the first, and those after it."""
 POOLS = 32
 """How many pools of steps a run keeps open."""
 SHOWN = {

@@ -70,7 +70,7 @@ class DumpWatcher:
         self._is_settling = False
 
     def run(self) -> Journal:
-        """With `once`, until everything is measured; without, for ever."""
+        """With `once`, until everything is measured; otherwise indefinitely."""
         base = self._base()
         journal = Journal(self.out, base.counted.k, _temperature(base.pool))
         journal.begin(base)

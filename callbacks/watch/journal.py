@@ -1,7 +1,7 @@
 """What a watched run has measured, kept by any number of watchers: `support.json` and the TensorBoard page.
 
 One at a time reads the record, adds its step and writes both. The record comes first: a page that lacks a step, because
-a kill came in between, is completed from the pools by whoever comes next.
+a kill came in between, is completed from the pools by the next watcher.
 """
 
 from collections.abc import Iterator, Mapping

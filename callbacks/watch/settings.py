@@ -18,7 +18,7 @@ class WatchSettings:
     behind: int | None = setting(None, "only the newest N checkpoints; older ones are left out", metavar="N")
     poll: float = setting(30.0, "seconds between looks at the folder", metavar="SECONDS")
     once: bool = False
-    """Measure what is there, then end."""
+    """Measure the steps that exist, then exit."""
 
     def __post_init__(self) -> None:
         wanted = {

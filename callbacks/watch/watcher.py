@@ -48,7 +48,7 @@ class Watcher:
         self._waiting: set[int] = set()
 
     def run(self) -> None:
-        """With `once`, until everything is measured; without, for ever."""
+        """With `once`, until everything is measured; otherwise indefinitely."""
         if self.settings.once and not find_checkpoints(self.folder):
             raise ConfigError(f"{self.folder} holds no checkpoint: without --once they are waited for")
         self._tell_if_waiting()

@@ -261,7 +261,7 @@ class PolicyResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskPools:
-    """The pools of one task that were compared, for who wants to read samples; `policies` by label, in order."""
+    """The pools of one task that were compared, for reading their samples; `policies` by label, in order."""
 
     task: str
     base: Pool

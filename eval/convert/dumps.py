@@ -57,7 +57,7 @@ def read_dump(path: Path, reading: Reading | None = None, *, option: str = AUTO)
 
 
 def complete_part(path: Path) -> tuple[int, bool]:
-    """(bytes up to the last complete line, whether nothing follows); of what is no JSONL, the whole file or nothing."""
+    """(bytes up to the last complete line, whether nothing follows); for other formats, the whole file or nothing."""
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path} is not a regular file: only files can be read while they grow")
     try:

@@ -145,7 +145,7 @@ class OpenAIEngine:
                     continue
                 hint = 'if it does not know a field, try engine_args {"extensions": false} (--engine-args)'
                 done.put(EngineError(f"the server rejected a request ({failure}); {hint}"))
-            except Exception as error:  # a fault of ours: whoever waits for this thread must hear of it
+            except Exception as error:  # a bug here: the thread that waits must be told
                 done.put(EngineError(f"a request failed ({type(error).__name__}: {first_line(error)})"))
 
     def _answer(self, request: Request, sampling: Sampling, over: threading.Event) -> list[Completion]:

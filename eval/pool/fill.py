@@ -134,7 +134,7 @@ class Fill:
         self._pending = sum(request.n for request, _ in self.pending)
 
     def _write(self) -> None:
-        """One part of all that is verified, if nothing speaks against any of it."""
+        """Append everything verified so far as one part, unless a check raises."""
         batches, self.judged = self.judged, []
         for batch in batches:
             self.books.check(batch)
@@ -162,7 +162,7 @@ def _block(drawn: Drawn) -> Block:
 
 
 def failure_of(drawn: Drawn, engine: str) -> str | None:
-    """Why a request failed. Raises EngineError if the engine does not do what engines do."""
+    """Why a request failed. Raises EngineError if the engine breaks the protocol."""
     request, completions = drawn
     if len(completions) != request.n:
         raise EngineError(f"engine {engine!r} returned {len(completions)} completions for a request of {request.n}")

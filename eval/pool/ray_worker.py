@@ -41,7 +41,7 @@ class Job:
     """None if the driver verifies."""
     prompts: Sequence[Prompt]
     mark: Path
-    """A file in the pool's folder: whoever sees it can write there."""
+    """A file in the pool's folder: a worker that sees it can write there."""
     versions: dict[str, str]
 
 

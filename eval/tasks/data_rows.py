@@ -100,7 +100,7 @@ def check_faults(faults: Mapping[str, Sequence[Label]], rows: int, where: str) -
 
 
 def check_readings(readings: set[str], read: Sequence[Row], columns: Columns, where: str) -> None:
-    """Golds of options are all read one way, and positions surely count from 0."""
+    """Raises ConfigError unless all golds of options are read one way and positions are known to count from 0."""
     if "position" not in readings:
         return
     doubt = "some are positions and some are not" if len(readings) > 1 else "they may be positions from 0 or from 1"
@@ -201,7 +201,7 @@ def options_of(row: Row, columns: Sequence[str]) -> Options:
         is_arc = set(listed) == {"text", "label"}
         labels, listed = (listed["label"], listed["text"]) if is_arc else (list(listed), list(listed.values()))
     if not isinstance(listed, list | tuple) or not isinstance(labels, list | tuple):
-        raise RowFault(f"{shown!r} is no list of options")
+        raise RowFault(f"{shown!r} is not a list of options")
     texts = ["" if is_empty(text) else str(text).strip() for text in listed]
     if not 2 <= len(texts) <= len(LETTERS):
         raise RowFault(f"{shown!r} has {len(texts)} options: there must be 2 to {len(LETTERS)}")

@@ -140,5 +140,5 @@ def _common() -> tuple[argparse.ArgumentParser, "argparse._ArgumentGroup"]:
     add_own_benchmark(made.add_argument_group("a benchmark of your own (short for the task `data` and its arguments)"))
     when = made.add_argument_group("which steps")
     add_flags(when, WatchSettings, "every", "order", "behind", "poll")
-    when.add_argument("--once", action="store_true", help="measure what is there, then end")
+    when.add_argument("--once", action="store_true", help="measure the steps that exist, then exit")
     return made, what

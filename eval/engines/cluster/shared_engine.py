@@ -96,7 +96,7 @@ class SharedEngine:
 
 
 def check_starts(count: int, limit: int) -> None:
-    """Raises EngineError if so many workers were started in a row for nothing: Ray itself would go on for ever."""
+    """Raises EngineError if so many workers in a row were started for nothing: Ray itself would never stop."""
     if count > limit:
         raise EngineError(
             f"{count} workers were started without a single answer: they die while loading the model or sampling. "

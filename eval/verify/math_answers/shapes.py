@@ -222,7 +222,7 @@ GROUP_SEPARATORS = (";", "\\text{and}", "\\text{ and }", " and ", "\\text{or}", 
 
 
 def _named_groups(text: str) -> list[list[str]] | None:
-    """`p = 5, q = 2; p = 7, q = 2` is a list of two pairs; None if the text is no list of such groups."""
+    """`p = 5, q = 2; p = 7, q = 2` is a list of two pairs; None if the text is not a list of such groups."""
     groups = [[part for part in split_top(group, (",",)) if part] for group in split_top(text, GROUP_SEPARATORS)]
     names = [[_split_name(part)[0] for part in group] for group in groups]
     alike = len(groups) > 1 and len(names[0]) > 1 and all(names[0]) and all(one == names[0] for one in names)

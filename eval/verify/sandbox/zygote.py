@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def guard(pid: int, parent: int) -> None:
-    """Outside the sandbox: wait for it, and end it if whoever started us is gone without closing the socket."""
+    """Outside the sandbox: wait for it, and end it if the parent is gone without closing the socket."""
     ended = os.pidfd_open(pid)
     while not select.select([ended], [], [], ORPHAN_CHECK_SECONDS)[0]:
         if os.getppid() != parent:

@@ -294,7 +294,7 @@ def test_values_of_a_wrong_type_are_told_by_row(tmp_path, row, words):
         (["red"], "1 options"),
         (["red", ""], "is empty"),
         (["red", "red"], "is duplicated"),
-        ("red, green", "no list of options"),
+        ("red, green", "not a list of options"),
         (list("abcdefghijk"), "11 options"),
     ],
 )
