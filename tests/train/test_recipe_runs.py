@@ -134,8 +134,8 @@ def test_the_final_model_is_the_best_by_nscr_also_when_it_is_exported_later(tmp_
     planted = {1: -0.5, 2: 0.5, 3: 0.1}
     measure = SupportCallback.measure
 
-    def known(self: Any, step: int, *, last: bool = False) -> dict[str, float]:
-        metrics = measure(self, step, last=last)
+    def known(self: Any, step: int) -> dict[str, float]:
+        metrics = measure(self, step)
         metrics[NSCR] = planted.get(step, 0.0)
         return metrics
 
