@@ -63,6 +63,7 @@ class ExploringTrainer(Exploring):
         self.accelerator.wait_for_everyone()  # every rank writes its random state
         if self.accelerator.is_main_process:
             seal(folder)
+        self.accelerator.wait_for_everyone()  # an interrupted run ends here: the launcher ends whoever is not done
 
     def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
         self._resumed_from = checkpoint

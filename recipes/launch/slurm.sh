@@ -8,7 +8,8 @@
 #SBATCH --cpus-per-task 64           # for 8 ranks, their engines and the verifiers; Slurm's default is 1
 #SBATCH --exclusive
 #SBATCH --time 48:00:00
-#SBATCH --signal INT@1800            # half an hour before the end: a checkpoint after the step, then the run ends
+#SBATCH --signal INT@7200            # two hours before the end: a checkpoint after the last update of the rollout, and a
+#                                      measurement if one is due, then the run ends
 set -euo pipefail
 
 export HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)

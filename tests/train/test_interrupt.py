@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate import Accelerator
 
 from offleash.train.grpo import train
 from offleash.train.recipe.config import Recipe, parse_recipe
@@ -97,6 +98,17 @@ def test_one_interrupt_that_comes_twice_is_one(tmp_path, interrupt_rollout):
     interrupt_rollout(2, times=2)
     with pytest.raises(KeyboardInterrupt, match="checkpoint-2 is saved"):
         train(recipe_in(tmp_path / "run"))
+
+
+def test_no_process_leaves_an_interrupted_run_before_its_checkpoint_is_sealed(tmp_path, interrupt_rollout, monkeypatch):
+    """The launcher ends the main process, which seals it, as soon as another one has ended."""
+    order: list[str] = []
+    monkeypatch.setattr(Accelerator, "wait_for_everyone", lambda self: order.append("wait"))
+    monkeypatch.setattr("offleash.train.trainer.seal", lambda folder: order.append("seal"))
+    interrupt_rollout(1)
+    with pytest.raises(KeyboardInterrupt, match="checkpoint-1 is saved"):
+        train(recipe_in(tmp_path / "run"))
+    assert order[order.index("seal") - 1 :] == ["wait", "seal", "wait"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
