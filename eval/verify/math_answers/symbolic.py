@@ -2,8 +2,8 @@
 
 Imported only inside workers. Its timeouts (signals) are off: the worker's deadline is the only clock. Two guards are
 added. It sees only what it can read whole: its search for any number in a text would find 5 in `3 \\implies 5`, that
-for a fraction 1/2 in `2^\\frac{1}{2}\\}`, and it reads `5 5` as 10, `5'` as 5 and `5 \\approx 6` as 5. And two numbers that
-it calls equal must agree to five digits (it compares after rounding to six decimal places, so 1/2004! equals 1/2006!).
+for a fraction 1/2 in `2^\\frac{1}{2}\\}`, and it reads `5 5` as 10, `5'` as 5 and `5 \\approx 6` as 5. And two numbers
+that it calls equal must agree to five digits (it compares after rounding to six places, so 1/2004! equals 1/2006!).
 """
 
 import functools
