@@ -107,16 +107,16 @@ def _safetensors_entries(path: Path) -> list[tuple[str, tuple[str, list[int], in
     """(name, (dtype, shape, first byte, last byte + 1)) of every tensor; the file is 8 bytes of length, JSON, bytes."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
+        first = 8 + length
         try:
-            header = json.loads(file.read(min(length, path.stat().st_size)))
-        except ValueError as error:
+            header = dict(json.loads(file.read(min(length, path.stat().st_size))))
+            header.pop("__metadata__", None)
+            return [
+                (name, (item["dtype"], item["shape"], first + item["data_offsets"][0], first + item["data_offsets"][1]))
+                for name, item in header.items()
+            ]
+        except (ValueError, TypeError, LookupError) as error:
             raise ConfigError(f"{path} is not a complete safetensors file: download or save it again") from error
-    header.pop("__metadata__", None)
-    first = 8 + length
-    return [
-        (name, (item["dtype"], item["shape"], first + item["data_offsets"][0], first + item["data_offsets"][1]))
-        for name, item in header.items()
-    ]
 
 
 def _hash_bytes(digest: Any, path: Path, start: int, end: int) -> None:

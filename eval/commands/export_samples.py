@@ -12,7 +12,9 @@ examples:
 from pathlib import Path
 
 from offleash.eval.console import say
+from offleash.eval.errors import ConfigError
 from offleash.eval.flags import command_parser
+from offleash.eval.storage import is_stored, path_at
 
 
 def main(argv: list[str]) -> int:
@@ -24,6 +26,8 @@ def main(argv: list[str]) -> int:
     from offleash.eval.convert.exporter import export_samples
     from offleash.eval.pool.pool import Pool
 
+    if is_stored(path_at(options.to)):
+        raise ConfigError(f"offleash export writes to this machine, not {options.to}: copy it then")
     say(f"offleash: exporting {options.pool}", error=True)
     rows = export_samples(Pool.open(options.pool), Path(options.to), prompts=not options.no_prompts)
     say(f"{rows} samples of {options.pool} -> {options.to}")

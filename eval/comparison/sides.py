@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from offleash.eval.comparison.result import SideInfo
-from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.errors import ConfigError, PoolError, first_line
 from offleash.eval.fingerprint import canonical_json, problems_fingerprint
 from offleash.eval.pool.pool import Pool
 from offleash.eval.storage import path_at
@@ -223,11 +223,14 @@ def _differences(base: Pool, policy: Pool, names: Sequence[str]) -> list[str]:
 
 
 def _pool_folders(path: Path) -> list[Path]:
-    if (path / "pool.json").is_file():
-        return [path]
-    if not path.is_dir():
-        raise PoolError(f"{path} does not exist: a pool is a folder with a pool.json")
-    found = sorted(file.parent for file in path.rglob("pool.json"))
+    try:
+        if (path / "pool.json").is_file():
+            return [path]
+        if not path.is_dir():
+            raise PoolError(f"{path} does not exist: a pool is a folder with a pool.json")
+        found = sorted(file.parent for file in path.rglob("pool.json"))
+    except OSError as error:  # no permission, no connection
+        raise PoolError(f"cannot read {path}: {error.strerror or first_line(error)}") from error
     if not found:
         raise PoolError(f"{path} is not a pool (it has no pool.json) and holds none: draw one with offleash sample")
     return found

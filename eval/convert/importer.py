@@ -160,7 +160,11 @@ def _import_records(
 
 
 def _check_target(pool: Path) -> None:
-    if pool.exists() and (not pool.is_dir() or any(pool.iterdir())):
+    try:
+        taken = pool.exists() and (not pool.is_dir() or any(pool.iterdir()))
+    except OSError as error:
+        raise PoolError(f"cannot make the pool {pool}: {error.strerror or error}") from error
+    if taken:
         raise PoolError(f"{pool} already exists and is not empty: choose another folder")
 
 

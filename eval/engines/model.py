@@ -102,8 +102,7 @@ def _read(what: str, place: str, revision: str | None) -> Any:
     loader = AutoConfig if what == "config" else AutoTokenizer
     try:
         return loader.from_pretrained(place, revision=revision)
-    # What transformers raises for a missing repository, no network, a folder without the file, a mangled file.
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # a missing repository, no network; mangled files raise nearly anything
         kind = "folder" if Path(place).is_dir() else "hub id or folder"
         raise ConfigError(
             f"cannot read the {what} of model {place!r} ({kind}): {first_line(error)}. Check the name; a model is a "
@@ -113,8 +112,10 @@ def _read(what: str, place: str, revision: str | None) -> Any:
 
 def _adapted_model(adapter: Path) -> str:
     """The base model of a PEFT adapter."""
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    base = config.get("base_model_name_or_path")
+    try:
+        base = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, TypeError, LookupError):
+        base = None
     if not base:
         raise ConfigError(f"{adapter}/adapter_config.json does not say which model it adapts (base_model_name_or_path)")
     return str(base)
@@ -137,7 +138,7 @@ def _end_ids(
 
     try:
         stated = GenerationConfig.from_pretrained(path, revision=revision).eos_token_id
-    except OSError:  # it has none
+    except (OSError, TypeError):  # it has none, or no object
         stated = getattr(text_config, "eos_token_id", None)
     stated = stated if isinstance(stated, list) else [stated]
     ids = {*stated, tokenizer.eos_token_id, *token_ids(tokenizer, end_tokens)}

@@ -6,6 +6,7 @@ So samples share a batch and still have their own seeds, and the log-probability
 model's generation_config.json is ignored except for its end tokens.
 """
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -45,9 +46,9 @@ class Piece:
 
 def _device(name: str) -> torch.device:
     try:
-        return torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device {name!r} is none that torch knows: {first_line(error, 120)}") from error
+        return torch.Generator(torch.empty(0, device=name).device).device
+    except (AssertionError, RuntimeError) as error:  # the first without a CUDA that torch was built for
+        raise ConfigError(f"device {name!r} is none that torch has here: {first_line(error, 120)}") from error
 
 
 class TransformersEngine:
@@ -130,6 +131,11 @@ class TransformersEngine:
         logp_tr = torch.stack(draw.logp_tr).double()
         drawn_tr = torch.arange(len(logp_tr), device=self.device)[:, None] < length_r
         logprobs = torch.where(drawn_tr, logp_tr, 0.0).sum(0).tolist()
+        if any(map(math.isnan, logprobs)):  # a draw from them would be of the same token every time
+            raise EngineError(
+                f"the model's logits are not numbers: its weights are not, or {self.model.dtype} or the sampling "
+                "parameters overflow"
+            )
         lengths, finished = length_r.tolist(), (ends.length_r > 0).tolist()
         ids = [row[:length] for row, length in zip(output.tolist(), lengths, strict=True)]
         texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
@@ -226,8 +232,7 @@ def _load(source: ModelSource, device: torch.device) -> Any:
             ignore_mismatched_sizes=True,  # reported below, by name
             **place,
         )
-    # What transformers raises for missing or mangled files, an unknown architecture, an unknown dtype.
-    except (OSError, ValueError, AttributeError, KeyError, ImportError) as error:
+    except Exception as error:  # missing files, an unknown architecture; mangled files raise nearly anything
         raise ConfigError(f"cannot load model {source.name!r}: {first_line(error)}") from error
     _check_complete(source, found)
     if source.adapter is not None:
@@ -260,3 +265,5 @@ def _with_adapter(model: Any, adapter: str) -> Any:
             return PeftModel.from_pretrained(model, adapter).merge_and_unload()
         except UserWarning as error:
             raise ConfigError(f"adapter {adapter} is incomplete, save it again: {first_line(error)}") from error
+        except Exception as error:  # as above
+            raise ConfigError(f"cannot put adapter {adapter} on its model: {first_line(error)}") from error

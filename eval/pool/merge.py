@@ -56,7 +56,7 @@ def merge_pools(out: str | Path, pools: Sequence[str | Path]) -> Merged:
         raise ConfigError("there is nothing to merge: name at least one pool")
     target = path_at(out)
     check_folder(target)
-    sources = [Pool.open(path) for path in pools if Path(path).resolve() != target.resolve()]
+    sources = [Pool.open(path) for path in pools if path_at(path).resolve() != target.resolve()]
     every = [Pool.open(target), *sources] if (target / NAME).exists() else sources
     _check_settings(every)
     union = _check_problems(every)

@@ -22,7 +22,7 @@ from offleash.eval.verify.math_answers.shapes import understand
 NUMBER_STEPS: tuple[Step, ...] = (*MATH_STEPS, ("phrase", final_phrase), ("last_number", last_number))
 LETTERS = "ABCDEFGHIJ"
 MAX_ROUNDED = 10**100  # a larger value is no measurement, and is judged as it is written
-VERDICTS, VALUES = "2", "2"  # bump with every change that could change a verdict
+VERDICTS, VALUES = "3", "2"  # bump with every change that could change a verdict
 
 
 class MathAnswers(AnswerTask):

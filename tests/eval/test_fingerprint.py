@@ -165,6 +165,10 @@ def test_missing_or_cut_weights_are_named(tmp_path: Path) -> None:
         weights_fingerprint(tmp_path / "nowhere")
     path = model(tmp_path, TENSORS) / "model.safetensors"
     whole = path.read_bytes()
+    for header in (b"[1, 2]", b"5", b'{"a": {"x": 1}}', b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}'):
+        path.write_bytes(len(header).to_bytes(8, "little") + header)
+        with pytest.raises(ConfigError, match="safetensors"):
+            weights_fingerprint(tmp_path)
     for length, message in [(0, "safetensors"), (20, "safetensors"), (len(whole) - 5, "5 bytes")]:
         path.write_bytes(whole[:length])
         with pytest.raises(ConfigError, match=message):

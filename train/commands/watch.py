@@ -75,8 +75,9 @@ def _follow_dumps(argv: list[str]) -> int:
 
     how, task = from_flags(WatchSettings, options), _load_task(options) if options.task or options.data else None
     from offleash.callbacks.watch.dumps import DumpWatcher
+    from offleash.eval.storage import path_at
 
-    base = None if options.base == "first" else Path(options.base)
+    base = None if options.base == "first" else path_at(options.base)
     watcher = DumpWatcher(options.dir, options.out or options.dir, how, task, base)
     try:
         journal = watcher.run()

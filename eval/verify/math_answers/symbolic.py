@@ -1,9 +1,9 @@
 """Computer algebra of last resort: math-verify, as a job for a killable worker.
 
 Imported only inside workers. Its timeouts (signals) are off: the worker's deadline is the only clock. Two guards are
-added. It sees only what it can read whole: its search for any number in a text would find 5 in `3 \\implies 5`, and
-it reads `5 5` as 10, `5'` as 5 and `5 \\approx 6` as 5. And two numbers that it calls equal must agree to five digits
-(it compares after rounding to six decimal places, so 1/2004! equals 1/2006!).
+added. It sees only what it can read whole: its search for any number in a text would find 5 in `3 \\implies 5`, that
+for a fraction 1/2 in `2^\\frac{1}{2}\\}`, and it reads `5 5` as 10, `5'` as 5 and `5 \\approx 6` as 5. And two numbers
+that it calls equal must agree to five digits (it compares after rounding to six places, so 1/2004! equals 1/2006!).
 """
 
 import functools
@@ -31,7 +31,9 @@ def read(text: str) -> tuple[Any, ...]:
     if MISREAD.search(text):
         return ()
     targets = [LatexExtractionConfig(boxed_match_priority=0)]
-    found = parse(f"\\boxed{{{text}}}", targets, fallback_mode="no_fallback", parsing_timeout=None)
+    # first_match: the box, which is all of the text, and nothing that other patterns find in it.
+    box = f"\\boxed{{{text}}}"
+    found = parse(box, targets, "no_fallback", extraction_mode="first_match", parsing_timeout=None)
     return tuple(item for item in found if not isinstance(item, str))
 
 

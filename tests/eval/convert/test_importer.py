@@ -231,6 +231,8 @@ def test_files_and_folders_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PoolError, match="file"):
         import_samples(good, tmp_path / "file" / "pool")
+    with pytest.raises(PoolError, match="nnn"):
+        import_samples(good, tmp_path / ("n" * 300))
 
 
 def gsm8k(tmp_path: Path) -> Any:

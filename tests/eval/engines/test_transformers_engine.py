@@ -1,6 +1,7 @@
 """The default engine draws from the model's own distribution, seed by seed, and knows what each draw's chance was."""
 
 import math
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from offleash.eval.engines.base import Request
 from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
 from offleash.eval.engines.transformers_engine import TransformersEngine
-from offleash.eval.errors import ConfigError
+from offleash.eval.errors import ConfigError, EngineError
 from offleash.eval.pool.fill import Fill
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.testing import make_pool
@@ -228,6 +229,39 @@ def test_a_tensor_of_another_shape_is_refused_by_its_name(tmp_path: Path, lab_ba
     found = broken(tmp_path, lab_base, cut)
     with pytest.raises(ConfigError, match=r"shape of model\.norm\.weight"):
         TransformersEngine(found, context=64)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"[]"),
+        ("config.json", b'{"model_type": "llama", "hidden_size": "x"}'),
+        ("model.safetensors", b'\x36\0\0\0\0\0\0\0{"a":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}abcd'),
+        ("adapter_config.json", b"{"),
+        ("adapter_config.json", b"[]"),
+        ("adapter_config.json", b'{"base_model_name_or_path": "lab"}'),
+    ],
+)
+def test_files_that_hold_something_else_are_named(tmp_path: Path, lab_base: Path, name: str, content: bytes) -> None:
+    shutil.copytree(lab_base, tmp_path, dirs_exist_ok=True)
+    (tmp_path / name).write_bytes(content.replace(b'"lab"', f'"{lab_base}"'.encode()))
+    with pytest.raises(ConfigError, match=re.escape(str(tmp_path))):
+        TransformersEngine(resolve_model(str(tmp_path)), context=64)
+
+
+@pytest.mark.parametrize("device", ["nowhere", "meta", pytest.param("cuda:99", id="no such GPU")])
+def test_a_device_that_is_not_there_is_named(source: ModelSource, device: str) -> None:
+    with pytest.raises(ConfigError, match=device):
+        TransformersEngine(source, context=64, device=device)
+
+
+def test_a_model_whose_weights_are_not_numbers_gives_no_samples(tmp_path: Path, lab_base: Path, prompts: Any) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["model.norm.weight"] *= math.nan
+
+    made = TransformersEngine(broken(tmp_path, lab_base, spoil), context=64)
+    with pytest.raises(EngineError, match="not numbers"):
+        list(made.generate([Request(0, prompts[0], 0, 4, seed=1)], PLAIN))
 
 
 def test_tensors_that_a_model_does_not_know_are_no_fault_and_a_tied_head_is_not_missing(

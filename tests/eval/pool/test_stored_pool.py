@@ -74,6 +74,7 @@ def test_pools_in_storage_compare_and_merge_as_those_in_folders(memory: str, tmp
     assert repr(stored.policies[0].overall) == repr(local.policies[0].overall)
     assert compare_main([f"{memory}/base", f"{memory}/policy"]) == 0
     assert capsys.readouterr().out
+    assert merge_pools(f"{memory}/base", [f"{memory}/base"]).shared == 0
     merged = merge_pools(f"{memory}/both", [f"{memory}/base"])
     assert Pool.open(f"{memory}/both").hits().correct_p.tolist() == [3, 0, 2]
     assert merged
@@ -105,7 +106,9 @@ def test_a_pool_in_storage_is_scored_and_exported_as_one_in_a_folder(memory: str
     assert any(path.name.startswith("scores-") for path in path_at(f"{memory}/lab").rglob("*.parquet"))
 
 
-def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, capsys: Any) -> None:
+def test_what_cannot_be_used_is_refused_in_one_line(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigError, match="nonsense://bucket"):
         path_at("nonsense://bucket/pool").exists()
     with pytest.raises(ConfigError, match="s3:// names no bucket"):
@@ -115,6 +118,22 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, capsys: Any)
     (tmp_path / "x.jsonl").write_text("{}")
     assert main(["import", str(tmp_path / "x.jsonl"), "--pool", "s3://bucket/pool"]) == 2
     assert "s3://bucket/pool" in capsys.readouterr().err
+    make_pool(tmp_path / "pool", [1], 2)
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "pool", "--to", "s3://bucket/x.jsonl"]) == 2
+    assert "s3://bucket/x.jsonl" in capsys.readouterr().err
+    assert not (tmp_path / "s3:").exists()
+
+
+def test_storage_that_cannot_be_reached_is_said_in_one_line(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_down(path: StoragePath) -> None:
+        raise OSError("could not connect to server")
+
+    monkeypatch.setattr(StoragePath, "_info", is_down)
+    assert main(["compare", "memory://down/a", "memory://down/b"]) == 2
+    error = capsys.readouterr().err
+    assert "memory://down/a" in error
+    assert len(error.strip().splitlines()) == 1
 
 
 @pytest.fixture

@@ -24,7 +24,19 @@ def test_what_cannot_be_read_is_never_the_same() -> None:
     assert not judge({"gold": "5", "answer": ""})["same"]
 
 
-@pytest.mark.parametrize("text", ["1 # 5", "3 \\implies 5", "6 (or 5)", "5 5", "5'", "5 \\approx 6", "no \\boxed{5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1 # 5", "3 \\implies 5", "6 (or 5)", "5 5", "5'", "5 \\approx 6", "no \\boxed{5"),
+        *(
+            "2^\\frac{5}{1}\\}",
+            "x \\neq \\frac{5}{1}|",
+            "\\sqrt{\\frac{5}{1}",
+            "x \\ne \\} [ 5 ] )",
+            "answer: [5] \\log|",
+        ),
+    ],
+)
 def test_a_text_is_read_whole_or_not_at_all(text: str) -> None:
     assert not judge({"gold": "5", "answer": text})["answer_read"]
     assert not judge({"gold": text, "answer": "5"})["gold_read"]
