@@ -68,7 +68,7 @@ def json_option(text: str, flag: str) -> dict[str, Any]:
     example = f"{flag} must be a JSON object such as '{{\"n\": 200}}'; got {text!r}"
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{example}: {error}") from error
     if not isinstance(value, dict):
         raise ConfigError(example)

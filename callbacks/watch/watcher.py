@@ -26,7 +26,7 @@ from offleash.callbacks.watch.measure import Base, Probe
 from offleash.callbacks.watch.pins import PINNED, Pin, pin, pinned, unpin
 from offleash.callbacks.watch.settings import WatchSettings
 from offleash.eval.console import say
-from offleash.eval.errors import ConfigError, PoolError
+from offleash.eval.errors import ConfigError, EngineError, PoolError
 from offleash.eval.lock import try_hold
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.sample import Sampler
@@ -141,11 +141,13 @@ class Watcher:
                 unpin(self._place(step))  # a kill came just before it was removed, or another watcher was faster
                 return False
             return self._measure(step, held, base)
-        except ConfigError as error:
+        except (ConfigError, EngineError) as error:
             say(f"offleash: WARNING: step {step} is left out: {error}")
             self.left_out[step] = str(error)
             self._refused[step] = _files(checkpoint.path)
             unpin(self._place(step))
+            if not any((pool := self.journal.pool_path(step)).glob("samples*")):
+                shutil.rmtree(pool, ignore_errors=True)  # a pool without samples cannot be compared
         return False
 
     def _pin(self, checkpoint: Checkpoint) -> Pin | None:

@@ -100,10 +100,13 @@ def _ids(word: str) -> list[str]:
     if not word.startswith("@"):
         return [word]
     try:
-        return [line for line in Path(word[1:]).read_text(encoding="utf-8").splitlines() if line]
+        found = [line for line in Path(word[1:]).read_text(encoding="utf-8").splitlines() if line]
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"cannot read the ids in {word[1:]}: {why}") from error
+    if not found:  # no ids at all would be all problems
+        raise ConfigError(f"{word[1:]} holds no id: give one per line, or leave --ids out")
+    return found
 
 
 def _named_tasks(options: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:

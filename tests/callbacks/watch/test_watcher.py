@@ -1,6 +1,7 @@
 """A watcher on checkpoints of the lab model: what it measures, in which order, and after which deaths."""
 
 import json
+import math
 import os
 import shutil
 
@@ -246,10 +247,13 @@ def test_an_incomplete_and_a_damaged_checkpoint_are_left_out_by_name_and_the_oth
     (run / "checkpoint-4" / "trainer_state.json").unlink()
     unknown = write_checkpoint(run / "checkpoint-6", 0.7)
     (unknown / "config.json").write_text(json.dumps({"model_type": "nobody_knows"}))
+    write_checkpoint(run / "checkpoint-8", math.nan)
     watcher = watch(run)
     assert measured_steps(capsys) == [0, 2]
     assert "trainer_state.json" in watcher.left_out[4]
     assert "checkpoint-6" in watcher.left_out[6] or "pinned" in watcher.left_out[6]
+    assert "not numbers" in watcher.left_out[8]
+    assert sorted(path.name for path in (run / "pools").iterdir()) == ["step-000000", "step-000002"]
     assert not list((run / "watch").rglob("pinned"))
 
 
