@@ -17,11 +17,11 @@ lab: $(VENV)/.lab  ## GRPO on the embedded model with live support metrics, a fe
 quick: $(VENV)/.test  ## the pure tests, without a model and without worker processes: under two minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(PURE)
 
-test: $(VENV)/.test  ## all tests but the slow ones
+test: $(VENV)/.test  ## the pure tests, and one of each real part: a monitored run, explorers, pools, sandboxes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
-test-all: $(VENV)/.vllm $(VENV)/.browser  ## the quick tests and the slow ones, with vLLM on the CPU, Ray and a browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+test-all: $(VENV)/.vllm $(VENV)/.browser  ## all tests, those with vLLM on the CPU, Ray and a browser one after another
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 -m "not slow and not browser"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or browser"
 
 chaos: $(VENV)/.test  ## faults in a random order: kills, a broken server, a failing disk; SEED=7 repeats a run

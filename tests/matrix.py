@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv-matrix"
-SEAMS = ["tests/callbacks/policy", "tests/eval/engines/test_transformers_engine.py"]
+SEAMS = ["-m", "not slow", "tests/callbacks/policy", "tests/eval/engines/test_transformers_engine.py"]
 VLLM_SEAMS = ["-m", "slow", "tests/eval/engines/test_vllm_engine.py", "tests/train/test_vllm_training.py"]
 REQUIRES = (
     "import json, sys; from importlib.metadata import requires; print(json.dumps([*map(requires, sys.argv[1:])]))"

@@ -68,6 +68,7 @@ def test_every_block_has_a_language(page):
     assert {block.language for block in blocks(page)} <= {"bash", "python", "text"}
 
 
+@pytest.mark.long
 def test_the_site_builds(tmp_path):
     line = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
@@ -164,12 +165,14 @@ def test_every_command_and_example_of_a_page_runs(page, workplace):
                 run_command(line, workplace)
 
 
+@pytest.mark.long
 def test_the_commands_of_the_readme_run(workplace):
     for block in blocks(ROOT / "README.md"):
         for line in commands(block) if block.language == "bash" else ():
             run_command(line, workplace)
 
 
+@pytest.mark.long
 def test_the_example_of_the_readme_runs_on_a_trainer(make_trainer):
     (example,) = [block.text for block in blocks(ROOT / "README.md") if block.language == "python"]
     trainer = make_trainer()

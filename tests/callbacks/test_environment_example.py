@@ -8,6 +8,8 @@ import pytest
 
 from offleash.eval.pool.pool import Pool
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "environment.py"
 SMALLER = {
     "max_steps=100": "max_steps=1, use_cpu=True, bf16=False, num_generations=4, per_device_train_batch_size=8",

@@ -14,6 +14,8 @@ from offleash.callbacks import SupportCallback
 from offleash.eval.errors import ConfigError
 from offleash.eval.tasks import load_task
 
+pytestmark = pytest.mark.long
+
 NSCR = "support/unit/nscr"
 PROBE = {"split": "probe", "n": 6}
 

@@ -78,6 +78,7 @@ def guarded(make_trainer, rules, **settings):
     return trainer, monitor
 
 
+@pytest.mark.long
 def test_a_stopping_rule_stops_saves_and_says_why(make_trainer, tmp_path, capsys):
     trainer, monitor = guarded(make_trainer, "nscr < 2")
     trainer.train()
@@ -88,6 +89,7 @@ def test_a_stopping_rule_stops_saves_and_says_why(make_trainer, tmp_path, capsys
     assert "'nscr < 2'" in said
 
 
+@pytest.mark.long
 def test_the_best_checkpoint_is_marked_and_survives_rotation(make_trainer, tmp_path, capsys):
     trainer, monitor = guarded(make_trainer, "best pass_at_k/1", save_total_limit=1, max_steps=4)
     trainer.train()
@@ -99,6 +101,7 @@ def test_the_best_checkpoint_is_marked_and_survives_rotation(make_trainer, tmp_p
     assert "checkpoint-1 is kept" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_stop_is_recorded_for_a_resume(make_trainer, tmp_path):
     trainer, monitor = guarded(make_trainer, "nscr < 2")
     trainer.train()
@@ -107,6 +110,7 @@ def test_the_stop_is_recorded_for_a_resume(make_trainer, tmp_path):
     assert record["value"] == monitor.history[1]["support/unit/nscr"]
 
 
+@pytest.mark.long
 def test_a_run_without_patience_is_stopped_and_recorded(make_trainer, tmp_path):
     trainer, _ = guarded(make_trainer, "patience 1 detection_limit")  # a constant: step 2 has no new highest value
     with pytest.raises(ConfigError, match="detection_limit"):

@@ -14,6 +14,8 @@ from offleash.eval.errors import EngineError, VerifyError
 from offleash.eval.tasks import load_task
 from offleash.train.progress import ProgressBar, postfix
 
+pytestmark = pytest.mark.long
+
 
 def failing(error, at, trainer, work):
     """`work`, which raises at these steps."""

@@ -74,6 +74,7 @@ def test_the_three_lines_judge_by_the_first_of_several_rewards_as_the_trainer_do
     assert {row["correct"] for row in rows} == {True, False}
 
 
+@pytest.mark.long
 def test_a_reward_that_draws_random_numbers_does_not_change_training(trainer_of, trajectory):
     def noisy(completions, digit, **columns):
         assert random.random() + float(torch.rand(1)) < 2
@@ -88,6 +89,7 @@ def test_a_reward_that_draws_random_numbers_does_not_change_training(trainer_of,
     assert trajectory(runs[0]) == trajectory(runs[1])
 
 
+@pytest.mark.long
 def test_a_float_reward_needs_a_threshold_and_is_counted_from_it_on(trainer_of):
     trainer = trainer_of([length, has_digit])
     with pytest.raises(ConfigError, match=r"length returned a reward of 0.09.*threshold"):
@@ -96,6 +98,7 @@ def test_a_float_reward_needs_a_threshold_and_is_counted_from_it_on(trainer_of):
     assert [row["correct"] for row in verdicts(monitor)] == [len(row["completion"]) >= 5 for row in verdicts(monitor)]
 
 
+@pytest.mark.long
 def test_without_answers_units_are_problems_and_answer_entropy_is_left_out(
     trainer_of, read_tags, tmp_path, monkeypatch
 ):
@@ -112,6 +115,7 @@ def test_without_answers_units_are_problems_and_answer_entropy_is_left_out(
     assert shown["entropy/answer"] is None
 
 
+@pytest.mark.long
 def test_chat_prompts_give_the_reward_messages_and_rewards_may_be_async(trainer_of, chat_model):
     def chat(rows):
         return [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows]
@@ -128,6 +132,7 @@ def test_chat_prompts_give_the_reward_messages_and_rewards_may_be_async(trainer_
     assert {row["status"] for row in verdicts(monitor)} <= {"ok", "no_answer", "truncated"}
 
 
+@pytest.mark.long
 def test_a_streaming_training_set_is_warned_of_and_a_streaming_probe_refused(trainer_of, capsys):
     def stream(rows):
         return IterableDataset.from_generator(lambda: iter(rows))
@@ -184,6 +189,7 @@ def test_probe_rows_among_the_training_rows_are_refused(trainer_of):
         SupportCallback(trainer_of(), [*PROBE[:3], *TRAIN[:3]], k=4)
 
 
+@pytest.mark.long
 def test_an_edited_reward_is_another_base_pool(trainer_of):
     def judge(wanted):
         def correct(completions, **columns):
@@ -198,6 +204,7 @@ def test_an_edited_reward_is_another_base_pool(trainer_of):
     assert edited.base_pool.path != first.base_pool.path
 
 
+@pytest.mark.long
 def test_a_base_pool_with_other_verdicts_stops_the_run_at_step_0(trainer_of, tmp_path):
     probe = [{**row, "digit": "1"} for row in rows(60, 16)]
     strict = task_from_dataset(probe, lambda completions, **columns: [0.0 for _ in completions], version="1")
@@ -210,6 +217,7 @@ def test_a_base_pool_with_other_verdicts_stops_the_run_at_step_0(trainer_of, tmp
     assert second.state.global_step == 0
 
 
+@pytest.mark.long
 def test_the_other_callbacks_work_on_the_same_task(trainer_of):
     task = task_from_dataset(TRAIN, has_digit)
     spec_trainer = trainer_of(task.reward_funcs, train=task.train_dataset, logging_steps=1)

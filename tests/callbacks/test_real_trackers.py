@@ -10,6 +10,8 @@ from PIL import Image
 from offleash.callbacks import SupportCallback, SupportGuard
 from offleash.eval.tasks import load_task
 
+pytestmark = pytest.mark.long
+
 COLUMNS = ["moved", "problem", "answer", "base hits", "base samples", "policy hits", "policy samples"]
 
 

@@ -56,6 +56,7 @@ def test_it_agrees_with_what_trl_logs_of_the_same_rollouts(make_trainer, read_sc
     assert all(0 < value <= math.log(4) for _, value in scalars["rollouts/answer_entropy"])
 
 
+@pytest.mark.long
 def test_what_the_reward_has_judged_is_not_judged_again_and_gives_the_same_numbers(make_trainer, monkeypatch):
     """One verifier's verdicts, and those of another task of the same problems, which judges by itself."""
     trainer, verified = make_trainer(explorers=[], max_steps=1), []
@@ -75,6 +76,7 @@ def test_what_the_reward_has_judged_is_not_judged_again_and_gives_the_same_numbe
     assert callbacks[0].latest == pytest.approx(callbacks[1].latest, nan_ok=True)
 
 
+@pytest.mark.long
 def test_rollouts_of_other_problems_are_said_and_do_not_stop_training(make_trainer, read_scalars, tmp_path, capsys):
     trainer = make_trainer(max_steps=3)
     callback = RolloutCallback(trainer, load_task("countdown", split="train", n=8))
@@ -88,6 +90,7 @@ def test_rollouts_of_other_problems_are_said_and_do_not_stop_training(make_train
     assert "rollouts/answer_entropy" not in scalars
 
 
+@pytest.mark.long
 def test_of_rollouts_with_tools_the_last_turn_is_verified(make_tool_trainer):
     class Letters:
         name, version = "letters", "1"

@@ -12,6 +12,8 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.tasks import load_task
 
+pytestmark = pytest.mark.long
+
 K, SUCCESSES = 32, 3
 
 

@@ -54,6 +54,7 @@ def test_the_monitor_does_not_change_training(make_trainer, probe, trajectory):
     assert len({row["loss"] for row in trajectory(plain)}) > 1  # something was learned, so something could differ
 
 
+@pytest.mark.long
 def test_without_isolation_the_trajectory_would_differ(make_trainer, probe, trajectory, monkeypatch):
     from contextlib import nullcontext
 
@@ -102,6 +103,7 @@ def test_every_number_can_be_recomputed_from_the_pools_and_stands_once_in_tensor
     assert set(record["steps"]) == {"0", "2", "4"}
 
 
+@pytest.mark.long
 def test_step_0_is_a_second_draw_from_the_base_and_shows_no_kl_and_no_excess(make_trainer, probe):
     trainer = make_trainer(max_steps=1)
     monitor = monitor_of(trainer, probe, k=8)
@@ -113,6 +115,7 @@ def test_step_0_is_a_second_draw_from_the_base_and_shows_no_kl_and_no_excess(mak
     assert monitor.history[1]["monitor/kl_base_k1"] != 0
 
 
+@pytest.mark.long
 def test_a_second_run_draws_no_base_sample_and_another_model_is_not_mistaken_for_it(
     make_trainer, probe, tmp_path, capsys, lab_base
 ):
@@ -160,6 +163,7 @@ def test_a_base_drawn_in_mid_run_is_the_base_of_step_0(make_trainer, probe, tmp_
     assert sorted(late.history) == [0, 2, 3]
 
 
+@pytest.mark.long
 def test_half_a_base_pool_is_completed_with_the_samples_it_would_have_had(make_trainer, probe):
     first = make_trainer("first", max_steps=1)
     monitor = monitor_of(first, probe)
@@ -186,6 +190,7 @@ def before_each_step(trainer, work):
     trainer.training_step = step
 
 
+@pytest.mark.long
 def test_parts_of_the_base_pool_that_are_deleted_in_mid_run_change_no_number(make_trainer, probe):
     def measured(name, work=lambda monitor: None):
         trainer = make_trainer(name, max_steps=2)
@@ -204,6 +209,7 @@ def test_parts_of_the_base_pool_that_are_deleted_in_mid_run_change_no_number(mak
     assert min(metrics["support/unit/preserved"] for metrics in whole.values()) > 0
 
 
+@pytest.mark.long
 def test_a_step_whose_pool_lost_a_part_has_no_numbers(make_trainer, probe, capsys):
     trainer = make_trainer(max_steps=2)
     monitor = monitor_of(trainer, probe, every=1)
@@ -222,6 +228,7 @@ def test_a_step_whose_pool_lost_a_part_has_no_numbers(make_trainer, probe, capsy
     assert "step 1 was not measured: PoolError" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_resume_against_other_base_samples_is_refused(make_trainer, probe, tmp_path):
     trainer = make_trainer("run", max_steps=2, save_strategy="steps", save_steps=2)
     monitor = monitor_of(trainer, probe)
@@ -261,6 +268,7 @@ def test_token_entropy_and_logprob_equal_the_offline_scorer(make_trainer, probe,
     np.testing.assert_allclose(scores.entropy_s, [r["entropy"] for r in rows], atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings", [{"beta": 0.0}, {"sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 1.0}]
 )
@@ -304,6 +312,7 @@ def test_a_resume_with_other_monitor_settings_is_refused(make_trainer, probe, tm
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
 
 
+@pytest.mark.long
 def test_scores_at_another_temperature_are_another_base_pool_and_no_kl(make_trainer, probe):
     warm = make_trainer("warm", max_steps=1, temperature=1.0)
     cool = make_trainer("cool", max_steps=1, temperature=0.5)
@@ -317,6 +326,7 @@ def test_scores_at_another_temperature_are_another_base_pool_and_no_kl(make_trai
     assert monitors[1].base_metrics["entropy/token_T0.5"] < 0.8 * monitors[0].base_metrics["entropy/token_T1"]
 
 
+@pytest.mark.long
 def test_pools_of_an_earlier_run_are_not_replaced(make_trainer, probe):
     first = make_trainer("run", max_steps=1)
     monitor_of(first, probe)
@@ -327,12 +337,14 @@ def test_pools_of_an_earlier_run_are_not_replaced(make_trainer, probe):
         second.train()
 
 
+@pytest.mark.long
 def test_probe_problems_among_the_training_problems_are_refused(make_trainer):
     trainer = make_trainer()
     with pytest.raises(ConfigError, match="12 of 12"):
         SupportCallback(trainer, load_task("countdown", split="train", n=12))
 
 
+@pytest.mark.long
 def test_an_unwritable_pool_is_said_and_does_not_stop_training(make_trainer, probe, tmp_path, capsys):
     trainer = make_trainer(max_steps=2)
     monitor_of(trainer, probe, every=1)
@@ -389,6 +401,7 @@ class Edited(Countdown):
         return [replace(v, correct=v.correct and "-" in c) for v, c in zip(verdicts, completions, strict=True)]
 
 
+@pytest.mark.long
 def test_after_an_edit_of_the_reward_the_base_pool_is_judged_again_and_step_0_shows_nothing(
     make_trainer, probe, capsys
 ):
@@ -410,6 +423,7 @@ def test_after_an_edit_of_the_reward_the_base_pool_is_judged_again_and_step_0_sh
     assert Pool.open(monitor.base_pool.path).read(["correct"])["correct"].to_pylist() == [r["correct"] for r in before]
 
 
+@pytest.mark.long
 def test_runs_with_another_k_or_other_problems_share_a_base_pool_and_a_resumed_one_finds_its_own_samples(
     make_trainer, probe, tmp_path
 ):
@@ -434,6 +448,7 @@ def test_runs_with_another_k_or_other_problems_share_a_base_pool_and_a_resumed_o
     assert min(late.history[0]["support/unit/p_shrunk"], wider.history[0]["support/unit/p_shrunk"]) > 0.001
 
 
+@pytest.mark.long
 def test_other_arguments_of_the_chat_template_are_another_base(make_trainer, probe):
     names = set()
     for number, arguments in enumerate((None, {"enable_thinking": True}, {"enable_thinking": False})):
@@ -454,6 +469,7 @@ def test_rounds_do_not_depend_on_k_or_on_what_was_drawn_before():
         assert plan_rounds(12, 16, 4, 48, missing) == at_once[done:]
 
 
+@pytest.mark.long
 def test_a_run_that_finds_its_base_pool_being_sampled_waits_with_a_line(make_trainer, probe, capsys):
     trainer = make_trainer("run", max_steps=1)
     monitor = monitor_of(trainer, probe, k=4)
@@ -469,6 +485,7 @@ def test_a_run_that_finds_its_base_pool_being_sampled_waits_with_a_line(make_tra
     assert monitor.base_pool.is_complete
 
 
+@pytest.mark.long
 def test_the_base_pool_of_an_earlier_version_is_found_by_its_former_name(make_trainer, probe, tmp_path):
     first = make_trainer("first", max_steps=1)
     monitor = monitor_of(first, probe, k=4)

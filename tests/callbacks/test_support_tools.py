@@ -16,6 +16,8 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.transcript import final_turn
 
+pytestmark = pytest.mark.long
+
 KINDS = ["tools", "environment_factory", "rollout_func"]
 COLUMNS = ["problem_id", "correct", "status", "tokens", "logprob", "base_logprob", "entropy", "completion"]
 

@@ -13,6 +13,8 @@ import pytest
 from offleash.eval.pool.pool import Pool
 from tests.chaos.faulty_server import FaultyServer
 
+pytestmark = pytest.mark.long
+
 LIVES = textwrap.dedent(
     """
     import json, os, random, signal, sys, time

@@ -13,6 +13,8 @@ import pytest
 
 from offleash.eval.pool.pool import Pool
 
+pytestmark = pytest.mark.long
+
 STEPS = 8
 SETTINGS = {
     "train_args": '{"split": "train", "n": 32}',

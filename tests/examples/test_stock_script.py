@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 LINES = """
     from offleash import SupportCallback
     held_out = dataset["test"].select(range(4))

@@ -9,6 +9,8 @@ import torch
 from offleash.eval import Sampling, sample_pool
 from offleash.recipes.lab.fitted import Lab, Weighed
 
+pytestmark = pytest.mark.long
+
 BETA = 0.5
 
 

@@ -99,6 +99,7 @@ def test_no_prompt_or_completion_has_an_unknown_character(split: str, lab: Lab) 
     assert longest < tokenizer.model_max_length
 
 
+@pytest.mark.long
 def test_the_base_is_right_sometimes_and_its_solutions_are_spread_over_six_decades(lab: Lab) -> None:
     """Room above pass@1 for training to gain, support to lose at every floor, and problems beyond 8192 draws."""
     model = AutoModelForCausalLM.from_pretrained(FOLDERS[lab.name]).eval()
@@ -149,6 +150,7 @@ def test_loss_is_on_the_completion_and_its_end_only() -> None:
     assert labels.tolist() == [[-100, -100, -100, 8, 1], [-100, -100, 1, -100, -100]]
 
 
+@pytest.mark.long
 def test_pretraining_twice_with_one_seed_gives_the_same_weights() -> None:
     assert torch.equal(pretrained_weights(0), pretrained_weights(0))
     assert not torch.equal(pretrained_weights(0), pretrained_weights(1))

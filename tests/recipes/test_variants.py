@@ -46,6 +46,7 @@ def build(tmp_path: Path) -> Callable[[str], Any]:
     return make
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_resumed_run_has_the_trajectory_of_one_that_was_not_interrupted(name: str, build, trajectory) -> None:
     whole = build(name)

@@ -49,6 +49,7 @@ def test_the_status_is_ours_or_that_of_the_process_that_failed_first(codes, stat
     assert reported(codes) == status
 
 
+@pytest.mark.long
 def test_a_process_that_was_killed_is_told_in_a_line(capsys):
     reported([-9])
     assert capsys.readouterr().err.splitlines() == [

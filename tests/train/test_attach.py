@@ -85,6 +85,7 @@ def test_without_explorers_and_with_the_identity_a_stock_trainer_trains_the_same
     assert all(row["explorer/advantage_change_abs"] == 0 for row in identity)
 
 
+@pytest.mark.long
 def test_verdicts_are_those_of_the_reward_function_and_answers_those_of_the_function(stock) -> None:
     watch = Watch()
     trainer = stock(rewards=[has_plus, ones], max_steps=1)
@@ -97,6 +98,7 @@ def test_verdicts_are_those_of_the_reward_function_and_answers_those_of_the_func
     assert len(set(rollouts.problem_ids)) == 4
 
 
+@pytest.mark.long
 def test_a_task_gives_its_own_verdicts_by_prompt(stock) -> None:
     watch = Watch()
     trainer = stock(rewards=ones, max_steps=1)
@@ -109,6 +111,7 @@ def test_a_task_gives_its_own_verdicts_by_prompt(stock) -> None:
     assert rollouts.rewards_pg.flatten().tolist() == [float(verdict.correct) for verdict in verdicts]
 
 
+@pytest.mark.long
 def test_an_explorer_changes_a_stock_run_and_its_state_is_resumed(stock, trajectory, tmp_path) -> None:
     settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 2}
     whole = explore(stock("whole", **settings), {"outcome_ucb": {"weight": 0.5}})
@@ -120,6 +123,7 @@ def test_an_explorer_changes_a_stock_run_and_its_state_is_resumed(stock, traject
     assert trajectory(again)[-1] == trajectory(whole)[-1]
 
 
+@pytest.mark.long
 def test_a_subclass_keeps_its_own_overrides(stock) -> None:
     trainer = explore(stock(kind=Mine, max_steps=1), {"focal": {}})
     assert isinstance(trainer, Mine)
@@ -127,6 +131,7 @@ def test_a_subclass_keeps_its_own_overrides(stock) -> None:
     assert trainer.scored == 1
 
 
+@pytest.mark.long
 def test_an_explorer_that_samples_training_problems_works_with_a_task(stock) -> None:
     trainer = explore(stock(max_steps=1), {"mode_replay": {}}, task=TASK)
     trainer.train()

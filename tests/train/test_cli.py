@@ -101,6 +101,7 @@ def tried(commands: list[list[str]], modules: tuple[str, ...], folder: Path) -> 
     return [json.loads(text) for text in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 def test_arguments_are_refused_in_one_line_before_anything_heavy_is_imported(tmp_path):
     for words, (status, said, heavy) in zip(REFUSED, tried(REFUSED, NEVER + SELDOM, tmp_path), strict=True):
         assert (words, status, heavy) == (words, 2, [])

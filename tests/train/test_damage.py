@@ -15,6 +15,8 @@ from offleash.train.grpo import train
 from offleash.train.recipe.config import Recipe, parse_recipe
 from offleash.train.run_folder.checkpoints import checkpoints
 
+pytestmark = pytest.mark.long
+
 STEPS = 4
 SMALL = {
     "train_args": '{"split": "train", "n": 16}',

@@ -8,6 +8,8 @@ import pytest
 from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring.exact import ExactUnits
 
+pytestmark = pytest.mark.long
+
 SETTINGS = {
     **{"max_steps": 3, "per_device_train_batch_size": 12, "save_steps": 3, "lr_scheduler_type": "constant"},
     "probe_args": '{"split": "probe", "n": 9, "strict": true}',

@@ -31,6 +31,7 @@ def test_nothing_is_said_of_ratios_near_one_nor_by_other_ranks(capsys: pytest.Ca
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.long
 def test_trl_logs_the_ratio_under_this_key(make_trainer: Any, served: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Fails if TRL renames it."""
     trainer = make_trainer("run", [], max_steps=1, per_device_train_batch_size=8)

@@ -237,6 +237,7 @@ def logits_alone(trainer: Any, prompt: Any, ids: list[int]) -> torch.Tensor:
     return logits[0, -len(ids) - 1 : -1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["llava", "qwen"])
 def test_the_monitor_draws_and_scores_as_the_model_does_alone(family, recipe, request, monkeypatch) -> None:
     trainer = build_trainer(recipe(request.getfixturevalue(family), per_device_train_batch_size=4))
@@ -265,6 +266,7 @@ def test_the_monitor_draws_and_scores_as_the_model_does_alone(family, recipe, re
     assert moved > 1e-3  # so that another picture would have been noticed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["llava", "qwen"])
 def test_training_teaches_to_look(family, recipe, request) -> None:
     often = {"monitor_every": 20, "monitor_k": 16, "monitor_batch_size": 96}
@@ -275,6 +277,7 @@ def test_training_teaches_to_look(family, recipe, request) -> None:
     assert max(metrics["pass_at_k/1"] for metrics in history.values()) > 0.8  # without looking, half
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["llava", "qwen"])
 def test_a_resumed_run_keeps_its_trajectory(family, recipe, request, logged) -> None:
     model = request.getfixturevalue(family)
@@ -292,6 +295,7 @@ def test_a_resumed_run_keeps_its_trajectory(family, recipe, request, logged) -> 
     assert len(whole) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["llava", "qwen"])
 def test_explorers_see_the_log_probabilities_of_what_was_drawn_before_the_picture(family, recipe, request) -> None:
     values = {"max_steps": 1, "monitor_every": 0, "train_args": {"odd": True}, "explorer": "unlikeliness"}
@@ -320,6 +324,7 @@ def test_explorers_see_the_log_probabilities_of_what_was_drawn_before_the_pictur
     assert len(seen) == 16
 
 
+@pytest.mark.long
 def test_served_weights_are_compared_on_the_text_of_such_prompts(llava, recipe) -> None:
     trainer = build_trainer(recipe(llava, monitor_every=0))
     rows = scored_sequences(trainer, trainer.verifier.task)
@@ -328,6 +333,7 @@ def test_served_weights_are_compared_on_the_text_of_such_prompts(llava, recipe) 
     assert all(row[0] == equals and image not in row for row in rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -342,11 +348,13 @@ def test_what_does_not_go_with_images_is_refused(llava, recipe, values, message)
         build_trainer(recipe(llava, **values))
 
 
+@pytest.mark.long
 def test_a_model_of_text_is_refused(lab_base, recipe) -> None:
     with pytest.raises(ConfigError, match=r"images.*recipes/lab/base"):
         build_trainer(recipe(lab_base))
 
 
+@pytest.mark.long
 def test_seeding_puts_its_traces_behind_the_pictures(llava, recipe) -> None:
     made = recipe(llava, max_steps=2, explorer={"seeding": {"source": "base", "problems": 16, "k": 32}})
     trainer = build_trainer(made)
@@ -415,6 +423,7 @@ def test_a_base_pool_is_of_one_size_of_images(llava) -> None:
     assert template_fingerprint(processor) != before
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_lacks_weights_is_not_resumed_from(llava, recipe) -> None:
     train(recipe(llava, max_steps=2, monitor_every=0))
     folder = Path(recipe(llava).training.output_dir)
@@ -438,6 +447,7 @@ def test_a_prompt_is_known_by_its_pictures_after_a_trip_through_a_dataset_and_a_
     assert without_images(stored[0]) == [{"role": "user", "content": [{"type": "text", "text": "="}]}]
 
 
+@pytest.mark.long
 def test_a_stock_trainer_is_measured_on_the_images_of_a_dataset(llava, tmp_path):
     from trl import GRPOConfig, GRPOTrainer
 

@@ -16,6 +16,8 @@ from offleash.train.recipe.config import Recipe, parse_recipe
 from offleash.train.rewards import VerifierReward
 from offleash.train.run_folder.checkpoints import checkpoints, choose_checkpoint
 
+pytestmark = pytest.mark.long
+
 SMALL = {
     "train_args": '{"split": "train", "n": 16}',
     "per_device_train_batch_size": "8",

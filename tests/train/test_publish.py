@@ -18,6 +18,8 @@ from offleash.train.publish import base_name, push_final, support_section
 from offleash.train.recipe.config import parse_recipe
 from offleash.train.run_folder.folder import begin
 
+pytestmark = pytest.mark.long
+
 TINY = {
     "train_args": '{"split": "train", "n": 16}',
     "probe_args": '{"split": "probe", "n": 4}',

@@ -19,6 +19,8 @@ from offleash.train.explorers.base import Explorer, normalized
 from offleash.train.grpo import build_trainer, train
 from offleash.train.recipe.config import Recipe, parse_recipe
 
+pytestmark = pytest.mark.long
+
 NSCR = "support/unit/nscr"
 TINY = {
     "train_args": '{"split": "train", "n": 16}',

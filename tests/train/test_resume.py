@@ -11,6 +11,8 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.scoring.exact import ExactUnits
 from offleash.train.run_folder.checkpoints import last_complete_checkpoint
 
+pytestmark = pytest.mark.long
+
 STEPS = 7
 EXACT = {"max_steps": STEPS, "monitor_exact": "true", "probe_args": '{"split": "probe", "n": 9, "strict": true}'}
 

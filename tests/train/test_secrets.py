@@ -16,6 +16,8 @@ from offleash.train.run_folder.changes import RESOLVED, check_unchanged
 from offleash.train.variants.overlays import find_overlays
 from offleash.train.variants.runs import make_runs, record_failure, record_start
 
+pytestmark = pytest.mark.long
+
 TOKEN, KEY, PASSWORD = "hf_plantedsecrettoken", "sk-plantedsecretkey", "plantedsecretpassword"
 URL = f"http://me:{PASSWORD}@127.0.0.1:9"
 SETTINGS = {

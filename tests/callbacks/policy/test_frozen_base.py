@@ -70,10 +70,12 @@ def test_the_base_of_an_adapter_is_everything_that_is_frozen(make_trainer: Any) 
         base.check_unchanged(2)
 
 
+@pytest.mark.long
 def test_with_no_base_in_memory_there_is_nothing_to_check(make_trainer: Any) -> None:
     frozen_base(make_trainer(beta=0.0)).check_unchanged(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -95,6 +97,7 @@ def test_an_adapter_that_is_not_zero_at_the_start_is_refused(
         base.check_is_policy()
 
 
+@pytest.mark.long
 def test_scores_have_no_dropout_and_do_not_depend_on_gradient_checkpointing(make_trainer: Any, tmp_path: Path) -> None:
     found = {}
     for checkpointing in (True, False):
@@ -118,6 +121,7 @@ def test_scores_have_no_dropout_and_do_not_depend_on_gradient_checkpointing(make
     assert torch.equal(found[True], found[False])
 
 
+@pytest.mark.long
 def test_a_base_that_fsdp_loads_on_one_process_only_is_refused(
     make_trainer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +135,7 @@ def test_a_base_that_fsdp_loads_on_one_process_only_is_refused(
     check_loaded_everywhere(trainer)
 
 
+@pytest.mark.long
 def test_sampling_settings_that_trl_does_not_show_are_refused(make_trainer: Any) -> None:
     trainer = make_trainer(generation_kwargs={"top_p": 0.9, "cache_implementation": None})
     with pytest.raises(ConfigError, match="generation_kwargs has top_p"):

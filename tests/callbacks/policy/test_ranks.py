@@ -91,6 +91,7 @@ def found(tmp_path_factory) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.long
 def test_each_rank_works_on_a_share_and_has_all_results_in_order(found):
     for rank in range(2):
         assert found[rank]["divided 0"] == [[], []]
@@ -98,6 +99,7 @@ def test_each_rank_works_on_a_share_and_has_all_results_in_order(found):
     assert [found[rank]["divided 1"] for rank in range(2)] == [[[0], [0]], [[0], []]]
 
 
+@pytest.mark.long
 def test_two_ranks_take_half_the_time(found):
     assert all(1.5 <= one["seconds"] < 2.7 for one in found)  # 10 items of 0.3 s each
 
@@ -109,6 +111,7 @@ def test_an_error_on_one_rank_is_raised_on_both(found):
     assert all(one["still together"] == [2, 4, 6] for one in found)
 
 
+@pytest.mark.long
 def test_the_others_help_the_main_process_block_by_block_and_learn_its_error(found):
     assert [one["led"] for one in found] == [True, 1250]
     assert [one["led broken"] for one in found] == ["VerifyError: the judge is down"] * 2
@@ -116,6 +119,7 @@ def test_the_others_help_the_main_process_block_by_block_and_learn_its_error(fou
     assert found[1]["leader broken"] == "RemoteError: process 0: ZeroDivisionError: division by zero"
 
 
+@pytest.mark.long
 def test_an_error_that_nobody_was_told_ends_the_run_and_one_that_all_were_told_does_not(found):
     assert [one["told inside"] for one in found] == ["VerifyError: the judge is down"] * 2
     assert found[0]["alone inside"].startswith("EngineError: process 0: ZeroDivisionError: division by zero; the other")

@@ -87,6 +87,7 @@ def test_loss_and_gradient_of_every_loss_type_are_those_of_the_padded_batch(make
         assert values[:half] == pytest.approx(values[half:], rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.long
 def test_a_micro_batch_whose_completions_are_all_masked_has_a_loss_of_zero_and_a_gradient(make_trainer, widths):
     batch = skewed(completion_mask=torch.zeros(8, 40, dtype=torch.long))
     trainer = make_trainer("run", [], beta=0.0)
@@ -97,6 +98,7 @@ def test_a_micro_batch_whose_completions_are_all_masked_has_a_loss_of_zero_and_a
     assert not gradient.any()
 
 
+@pytest.mark.long
 def test_a_run_trains_the_same_with_and_without_padding(make_trainer, monkeypatch, trajectory, widths):
     """Loss, old and reference scores, and explorers that read tokens, over several updates on the same rollouts."""
     explorers = {"clip_cov": {}, "tilt": {"tau": 0.3}}
@@ -114,6 +116,7 @@ def test_a_run_trains_the_same_with_and_without_padding(make_trainer, monkeypatc
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.long
 def test_where_weights_are_sharded_the_widest_micro_batches_of_a_step_come_first_and_it_learns_the_same(
     make_trainer, monkeypatch, trajectory, widths
 ):
@@ -135,6 +138,7 @@ def test_where_weights_are_sharded_the_widest_micro_batches_of_a_step_come_first
     assert trl_trimming.widest_first(trainer, whole) is whole
 
 
+@pytest.mark.long
 def test_every_chunk_of_a_scoring_pass_is_as_wide_as_its_own_rows_which_are_alike(make_trainer, monkeypatch, widths):
     trainer, batch, mixed = make_trainer("run", []), skewed(), torch.tensor([0, 7, 1, 6, 2, 5, 3, 4])
     batch = {name: values[mixed] if values.dim() else values for name, values in batch.items()}

@@ -21,6 +21,8 @@ from offleash.eval.pool.sample import SampleSettings
 from offleash.eval.sampling import Sampling
 from offleash.eval.tasks import load_task
 
+pytestmark = pytest.mark.long
+
 K = 8
 
 

@@ -70,6 +70,7 @@ def run_lives(folder: Path, kills: int, seed: int) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_killed_again_and_again_a_run_ends_with_the_very_same_pool(tmp_path: Path) -> None:
     said = run_lives(tmp_path, kills=3, seed=random.randrange(10**6))
     assert "interrupted 130" in said

@@ -77,6 +77,7 @@ def ids_of(source: ModelSource, completion: Any) -> list[int]:
     return [*ids, source.tokenizer.eos_token_id] if completion.finish == "stop" else ids
 
 
+@pytest.mark.long
 def test_sampled_hits_agree_with_the_exact_probabilities(
     engine: Any, source: ModelSource, task: Any, pool: Pool
 ) -> None:

@@ -251,6 +251,7 @@ GROWER = textwrap.dedent(
 )
 
 
+@pytest.mark.long
 def test_a_pool_killed_while_it_grows_opens_and_goes_on(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     for _ in range(3):

@@ -133,6 +133,7 @@ LIFE = textwrap.dedent(
 )
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_the_same_merge_ends_with_the_same_pool(tmp_path: Path) -> None:
     parts = [str(part(tmp_path / f"part-{i}", PROBLEMS, range(3 * i, 3 * i + 3))) for i in range(12)]
     out = tmp_path / "out"

@@ -388,6 +388,7 @@ def test_a_correct_sample_off_the_list_is_an_inconsistency(tmp_path: Path, answe
         pool.hits()
 
 
+@pytest.mark.long
 def test_two_million_samples_are_counted_in_little_memory(tmp_path: Path) -> None:
     script = """
 import resource, sys
@@ -474,6 +475,7 @@ def test_a_writer_killed_again_and_again_loses_and_doubles_nothing(tmp_path: Pat
     assert pool.read(["completion"])["completion"].to_pylist() == [f"{p}:{i}" * 20000 for p, i in ALL]
 
 
+@pytest.mark.long
 def test_two_writers_at_once_make_one_whole_pool(tmp_path: Path) -> None:
     both = [writer(tmp_path / "pool", SPEC, step=10) for _ in range(2)]
     for process in both:

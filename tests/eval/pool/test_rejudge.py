@@ -245,6 +245,7 @@ def life(path: Path, every: int, seconds: float) -> int:
     return process.returncode
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_all_verdicts_are_of_one_verifier(tmp_path: Path) -> None:
     pool = drawn(tmp_path / "pool", Parity(2), parts=12)
     fresh = {every: rows(drawn(tmp_path / str(every), Parity(every)), VERDICTS) for every in (2, 3, 4)}

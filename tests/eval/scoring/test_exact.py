@@ -163,6 +163,7 @@ def test_two_texts_of_the_same_tokens_are_an_error_not_counted_twice(lab_model):
         exact_units(*lab_model, task, task.problems)
 
 
+@pytest.mark.long
 def test_sampled_hits_agree_with_the_exact_probability_within_binomial_error(exact, sampled):
     hits, _ = sampled
     p = exact.probability_u

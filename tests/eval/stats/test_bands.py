@@ -16,6 +16,7 @@ def world(rng: np.random.Generator, units: int) -> np.ndarray:
     return np.where(rng.random(units) < 1 / 3, 1e-7, 10 ** rng.uniform(-3, -0.3, units))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("threshold", [1, 5])
 def test_a_second_sample_of_the_base_lies_in_its_bands_nine_times_in_ten(threshold: int) -> None:
     rng, n, inside = np.random.default_rng(3), 64, dict.fromkeys((*BANDED, "pass@1"), 0)

@@ -94,6 +94,7 @@ def test_by_unit_every_distinct_answer_weighs_the_same_and_by_sample_every_sampl
     assert Anchor(weighting="sample")._weights(chosen) == pytest.approx([0.2] * 5)
 
 
+@pytest.mark.long
 def test_a_problem_that_the_base_solves_too_often_is_not_anchored(make_trainer) -> None:
     everything, rare = Anchor(problems=32, k=4, batch=4), Anchor(problems=32, k=4, batch=4, gate=0.25)
     for name, anchor in (("all", everything), ("rare", rare)):
@@ -104,6 +105,7 @@ def test_a_problem_that_the_base_solves_too_often_is_not_anchored(make_trainer) 
         make_trainer("none", [Anchor(problems=32, k=4, gate=0.1)], max_steps=1).train()
 
 
+@pytest.mark.long
 def test_what_is_rehearsed_are_verified_completions_that_end(make_trainer) -> None:
     anchor = Anchor(**SMALL)
     trainer = make_trainer("run", [anchor], max_steps=1)
@@ -118,6 +120,7 @@ def test_what_is_rehearsed_are_verified_completions_that_end(make_trainer) -> No
         assert row.completion_ids[-1] in trainer.eos_token_ids
 
 
+@pytest.mark.long
 def test_at_the_base_itself_forward_and_js_have_no_loss_and_no_gradient(make_trainer, trajectory) -> None:
     plain = make_trainer("plain", [], max_steps=1)
     plain.train()
@@ -132,6 +135,7 @@ def test_at_the_base_itself_forward_and_js_have_no_loss_and_no_gradient(make_tra
     assert trajectory(pulled)[0]["grad_norm"] > 2 * trajectory(plain)[0]["grad_norm"]
 
 
+@pytest.mark.long
 def test_a_strong_anchor_keeps_the_policy_near_the_base(make_trainer, trajectory) -> None:
     settings = {"max_steps": 6, "learning_rate": 2e-3}
     free = make_trainer("free", [], **settings)
@@ -141,6 +145,7 @@ def test_a_strong_anchor_keeps_the_policy_near_the_base(make_trainer, trajectory
     assert trajectory(held)[-1]["kl"] < 0.5 * trajectory(free)[-1]["kl"]
 
 
+@pytest.mark.long
 def test_with_eta_0_the_trajectory_is_that_of_a_run_without_it(make_trainer, trajectory) -> None:
     runs, idle = {}, Anchor(**SMALL)
     idle.eta = 0.0  # which a recipe cannot say

@@ -13,6 +13,8 @@ from offleash.train.explorers.samples.base_samples import unit_weights
 from offleash.train.explorers.samples.rehearsal import Rehearsal
 from offleash.train.explorers.samples.seeding import Seeding
 
+pytestmark = pytest.mark.long
+
 SMALL = {"problems": 16, "k": 4}
 
 

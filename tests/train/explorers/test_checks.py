@@ -175,6 +175,7 @@ def test_a_wrong_shape_of_a_batch_is_refused_by_the_hooks_name(hook: str, value:
         advantages([Gift(hook, value)], "1100", "1000")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("hook", "value", "error"),
     [
@@ -197,6 +198,7 @@ class Louder(Explorer):
         return tokens.advantages_bt + 0.25
 
 
+@pytest.mark.long
 def test_what_is_done_to_token_advantages_is_logged_under_a_key_of_its_own(make_trainer, trajectory) -> None:
     trainer = make_trainer("run", [Louder()], max_steps=1)
     trainer.train()
@@ -272,6 +274,7 @@ def test_updates_per_rollout_counts_the_steps_to_the_next_common_beginning(
     assert updates_per_rollout(settings) == updates
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize("per_generation", [1, 2, 4])
 def test_with_one_update_and_only_then_trl_needs_no_log_probabilities_of_the_past(
@@ -303,11 +306,13 @@ def lab(tmp_path, *flags):
     return parse_recipe([*words, "--train_args", '{"split": "train", "n": 64}', *flags])
 
 
+@pytest.mark.long
 def test_a_run_says_at_its_start_what_does_nothing(tmp_path, capsys) -> None:
     build_trainer(lab(tmp_path, "--epsilon_high", "0.28"))
     assert "offleash: WARNING: epsilon_high" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_trls_own_synchronised_reference_is_refused_with_what_to_write_instead(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"reference_reset: \{every: 512, alpha: 0.6, reset_optimizer: false\}\}"):
         build_trainer(lab(tmp_path, "--sync_ref_model", "true"))

@@ -135,6 +135,7 @@ def completions(batch: dict[str, Any]) -> list[tuple[int, ...]]:
     return [(*prompt, -1, *completion) for prompt, completion in zip(kept[:half], kept[half:], strict=True)]
 
 
+@pytest.mark.long
 def test_every_group_of_a_step_teaches_something_if_enough_were_found(make_trainer, trajectory) -> None:
     watch = Watch()
     trainer = make_trainer("run", [watch], max_steps=2, **SMALL)
@@ -156,6 +157,7 @@ def test_every_group_of_a_step_teaches_something_if_enough_were_found(make_train
         assert row["reward"] == pytest.approx(sum(rewards) / len(rewards))
 
 
+@pytest.mark.long
 def test_log_probabilities_of_a_joined_batch_are_those_of_its_rows(make_trainer) -> None:
     """Joining moves the padding; what the reference says about each token must be what it says afresh."""
     watch = Watch()
@@ -168,6 +170,7 @@ def test_log_probabilities_of_a_joined_batch_are_those_of_its_rows(make_trainer)
     assert torch.allclose(again[mask], output["ref_per_token_logps"][mask], atol=1e-4)
 
 
+@pytest.mark.long
 def test_after_the_last_batch_a_step_is_filled_with_what_was_drawn(make_trainer, trajectory) -> None:
     watch = Watch()
     watch.max_batches = 1  # refused as an argument: it is plain GRPO
@@ -187,6 +190,7 @@ def without_explorer(row: dict[str, float]) -> dict[str, float]:
     return {key: value for key, value in row.items() if not key.startswith("explorer/")}
 
 
+@pytest.mark.long
 def test_when_all_problems_were_drawn_the_step_goes_on_with_what_it_has(make_trainer) -> None:
     watch = Watch(max_batches=100)
     trainer = make_trainer("run", [Hopeless(), watch], max_steps=1, **SMALL)
@@ -205,6 +209,7 @@ class Hopeless(Explorer):
         trainer.verifier.task.verify = lambda *a: [replace(v, correct=False) for v in verify(*a)]
 
 
+@pytest.mark.long
 def test_a_spent_budget_ends_the_run_measured_saved_and_for_good(make_trainer, tmp_path) -> None:
     settings = {"max_steps": 9, "save_strategy": "steps", "save_steps": 1, **SMALL}
     whole = make_trainer("run", [DynamicSampling(budget=5 / 9)], **settings)
@@ -225,6 +230,7 @@ def test_a_spent_budget_ends_the_run_measured_saved_and_for_good(make_trainer, t
     assert (resumed.state.global_step, resumed.explorers[0].rollouts) == (end, 5 * 16)
 
 
+@pytest.mark.long
 def test_groups_that_straddle_processes_are_refused(make_trainer) -> None:
     trainer = make_trainer("run", [])
     trainer.args.per_device_train_batch_size = 30  # TRL lets it pass on two processes

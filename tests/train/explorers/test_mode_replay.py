@@ -101,6 +101,7 @@ def test_a_checkpoint_brings_the_bank_back_in_its_order(replay, rollouts, tmp_pa
     assert loaded._share(7) == made._share(7)
 
 
+@pytest.mark.long
 def test_it_replays_what_a_real_run_found(make_trainer, trajectory) -> None:
     made = ModeReplay(eta=1.0, batch=8)
     trainer = make_trainer("run", [made], max_steps=3)

@@ -13,6 +13,8 @@ from offleash.eval.tasks import load_task
 from offleash.train.explorers.loss.reference_reset import ReferenceReset, Stall, reset_optimizer_state
 from offleash.train.run_folder.checkpoints import export_final
 
+pytestmark = pytest.mark.long
+
 SMALL = {"per_device_train_batch_size": 16}
 
 

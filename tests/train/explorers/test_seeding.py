@@ -57,6 +57,7 @@ class Watching(Seeding):
         return shaped
 
 
+@pytest.mark.long
 def test_traces_are_right_stand_last_in_their_group_and_are_counted(make_trainer, trajectory) -> None:
     seeding = Watching(k=8)
     trainer = make_trainer("run", [seeding], max_steps=2)
@@ -84,6 +85,7 @@ def test_traces_are_right_stand_last_in_their_group_and_are_counted(make_trainer
     assert not any(changed for outside, changed in seeding.rows if not outside)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("steps", "accumulation"), [(2, 1), (2, 2), (40, 1)])
 def test_base_samples_are_of_the_problems_that_the_run_visits(make_trainer, steps, accumulation) -> None:
     few = make_trainer("run", [], max_steps=steps, gradient_accumulation_steps=accumulation)
@@ -98,6 +100,7 @@ def test_base_samples_are_of_the_problems_that_the_run_visits(make_trainer, step
     assert set(seeding.asked) == {problem.id for problem in problems}
 
 
+@pytest.mark.long
 def test_rare_answers_are_chosen_as_often_as_common_ones(make_trainer) -> None:
     seeding = Seeding(problems=64, k=32)  # few problems of three numbers have two solutions
     trainer = make_trainer("run", [seeding], max_steps=1)
@@ -120,6 +123,7 @@ def test_rare_answers_are_chosen_as_often_as_common_ones(make_trainer) -> None:
     assert chosen
 
 
+@pytest.mark.long
 def test_a_teachers_traces_are_verified_and_wrong_ones_left_out(make_trainer, tmp_path, capsys) -> None:
     task = load_task("countdown", split="train", n=64)
     right = [{"problem_id": p.id, "completion": p.gold} for p in task.problems[:40]]
@@ -142,6 +146,7 @@ def test_a_teachers_traces_are_verified_and_wrong_ones_left_out(make_trainer, tm
         make_trainer("none", [Seeding(source=str(tmp_path / "none"))], max_steps=1).train()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [{"num_iterations": 2}, {"steps_per_generation": 2}, {"importance_sampling_level": "sequence"}],

@@ -15,6 +15,8 @@ from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.base import Explorer
 
+pytestmark = pytest.mark.long
+
 WHOLE = {"tilt": {}, "entropy_advantage": {}, "sage": {"threshold": 0.0}, "outcome_batch": {}}
 """Explorers of all kinds in one chain. Those that compare tokens of a micro-batch (clip_cov, kl_cov, tilt by credit
 to_go) depend on its size by definition."""

@@ -158,6 +158,7 @@ def test_the_log_probabilities_are_those_of_teacher_forcing_with_and_without_a_r
         assert torch.allclose(sums_b.sort().values, known.flatten().sort().values, atol=1e-4)  # TRL shuffles rows
 
 
+@pytest.mark.long
 def test_without_an_explorer_that_asks_only_what_is_free_is_given(make_trainer) -> None:
     class Reads(Watch):
         needs_logps = needs_base_logps = needs_completions = False
@@ -170,6 +171,7 @@ def test_without_an_explorer_that_asks_only_what_is_free_is_given(make_trainer) 
         assert rollouts.logps_pg is rollouts.sequence_logps_pg is rollouts.completion_ids_pg is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("credit", ["sequence", "to_go"])
 def test_a_run_starts_as_reinforce_and_logs_its_kl(credit: str, make_trainer, trajectory) -> None:
     trainer = make_trainer("run", [Tilt(credit=credit)], beta=0.0, max_steps=3)
@@ -194,6 +196,7 @@ class OwnKl(Explorer):
         return -self.weight * (tokens.old_logps_bt - tokens.base_logps_bt)
 
 
+@pytest.mark.long
 def test_trls_kl_term_is_the_policy_gradient_of_each_tokens_own_log_ratio(make_trainer, trajectory) -> None:
     """What the docstring of tilt says of `beta`. Fails if TRL changes its KL term."""
     norms = []

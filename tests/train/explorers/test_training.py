@@ -29,6 +29,7 @@ def test_without_explorers_and_with_the_identity_the_trajectory_is_stock_trls(tr
     assert all(row["explorer/advantage_change_abs"] == 0 for row in identity)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 def test_our_normalisation_is_trls(scale: str, make_trainer) -> None:
     """Fails if TRL changes how it turns rewards into advantages."""
@@ -88,6 +89,7 @@ class Constant(Explorer):
         return torch.tensor(self.size / self.trainer.current_gradient_accumulation_steps)
 
 
+@pytest.mark.long
 def test_extra_losses_of_all_explorers_are_logged_as_they_enter_a_step(trained) -> None:
     accumulated = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2, "max_steps": 1}
     (row,) = trained("run", [Constant(0.5), Constant(0.25)], **accumulated)
@@ -102,6 +104,7 @@ class Policy(Explorer):
         return tokens.token_mean(-ratio * tokens.advantages_bt)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo"])
 def test_token_mean_averages_as_trl_does_for_every_loss_type(loss_type: str, trained) -> None:
     """Without KL the policy loss is all there is: twice the loss, twice the gradient. Accumulated over two batches."""
@@ -116,6 +119,7 @@ WITHOUT = ("anchor", "rehearsal", "mode_replay", "seeding", "kl_cov", "clip_cov"
 ADVANTAGE_VARIANTS = [name for name in EXPLORERS if name not in WITHOUT and not find_explorer(name).splits_solved]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ADVANTAGE_VARIANTS)
 def test_no_bonus_tells_the_rollouts_of_an_all_right_group_apart(
     name: str, rollouts, make_trainer, stand_in_trainer

@@ -37,6 +37,7 @@ def test_the_weights_alone_an_adapter_and_nothing() -> None:
     assert made("models/qwen2.5-32b-dapo", BIG, "zero3", "--save_strategy", "no") is None
 
 
+@pytest.mark.long
 def test_it_is_what_a_run_writes(make_trainer: Any, lab_base: Path, tmp_path: Path) -> None:
     make_trainer("run", [], max_steps=1, save_strategy="steps", save_steps=1, per_device_train_batch_size=4).train()
     folder = tmp_path / "run" / "checkpoint-1"

@@ -164,6 +164,7 @@ def test_another_sharding_is_refused_by_name_and_cannot_be_allowed(tmp_path):
     check_same_launch(recipe_in(folder, "--resume", "--allow", "precision"), folder)
 
 
+@pytest.mark.long
 def test_changed_training_problems_are_refused_unless_they_or_their_arguments_are_allowed(tmp_path, capsys):
     folder = begun(tmp_path)
     begin(recipe_in(folder), folder, Choice(None), "aaaa")
@@ -184,6 +185,7 @@ def test_changed_training_problems_are_refused_unless_they_or_their_arguments_ar
     assert read_launch(folder).train_problems == "cccc"
 
 
+@pytest.mark.long
 def test_a_real_run_is_refused_as_changed_and_trains_on_as_allowed_from_another_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")  # restored afterwards: train() sets it
     folder = tmp_path / "runs" / "one"
@@ -210,6 +212,7 @@ def test_a_real_run_is_refused_as_changed_and_trains_on_as_allowed_from_another_
     assert set(json.loads((moved / "support.json").read_text())["steps"]) == {"0", "2", "3"}
 
 
+@pytest.mark.long
 def test_an_explorer_with_a_state_cannot_join_a_run_that_has_none_of_it(make_trainer, tmp_path):
     settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 8}
     make_trainer("run", [], **settings).train()
@@ -218,6 +221,7 @@ def test_an_explorer_with_a_state_cannot_join_a_run_that_has_none_of_it(make_tra
         joined.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
 
 
+@pytest.mark.long
 def test_a_resumed_run_keeps_its_learning_rate_and_takes_the_schedule_of_a_new_length(make_trainer, tmp_path):
     """Why one can never be allowed to change and the other can, if the Trainer (transformers 5.17) stays as it is."""
     settings = {"save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 8}

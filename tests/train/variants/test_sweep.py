@@ -149,6 +149,7 @@ def in_a_process_of_its_own(work: Callable[[], object]) -> int:
     return pid
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_run_outlives_its_sweep_and_only_one_sweep_works_in_a_folder(sweep, how):
@@ -222,6 +223,7 @@ def test_a_sweep_of_the_lab_killed_midway_continues_and_is_the_sweep_it_would_ha
     assert "overlay.learning_rate was 0.005, now 0.001" in capfd.readouterr().err
 
 
+@pytest.mark.long
 def test_forks_train_real_runs_and_their_errors_stay_their_own(tmp_path, capfd):
     """Without --launch, on a CPU: each run in a copy of this process, its output in its log."""
     small = {

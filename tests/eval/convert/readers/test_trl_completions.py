@@ -21,6 +21,7 @@ def write(path: Path, **columns: Any) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_file_of_a_real_trainer_has_the_reward_that_the_trainer_had(
     make_trainer: Maker, pool_of: Maker, tmp_path: Path
 ) -> None:

@@ -356,6 +356,7 @@ def strangers(before: set[int]) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.long
 @needs_sandbox
 def test_vandals_harm_nothing(verifier: ProgramVerifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     victim = tmp_path / "precious.txt"
