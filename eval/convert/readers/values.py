@@ -79,8 +79,9 @@ def as_prompt(value: Any) -> str | list[dict[str, Any]] | None:
 
 def prompt_text(prompt: str | list[dict[str, Any]]) -> str:
     """A prompt as `as_prompt` reads it: messages as JSON, and text that could be taken for them or is not UTF-8."""
-    plain = isinstance(prompt, str) and as_prompt(prompt) == prompt and _is_utf8(prompt)
-    return prompt if plain else json.dumps(prompt)
+    if isinstance(prompt, str) and as_prompt(prompt) == prompt and _is_utf8(prompt):
+        return prompt
+    return json.dumps(prompt)
 
 
 def _is_utf8(text: str) -> bool:
