@@ -105,8 +105,17 @@ def test_passing_failures_are_tried_again_and_change_nothing(server: FaultyServe
         (200, {"choices": []}),
         (200, {"choices": [{"index": 0, "text": "half", "finish_reason": "abort"}]}),
     ]
-    server.behave = lambda call, body: failures[call % 6] if call % 3 else None
-    assert draws(engine_for(server, retries=10), requests(20)) == steady
+    asked: Counter[int] = Counter()
+
+    def fail(call: int, body: Any) -> Any:
+        """The first none to three times that a request is made, each time in another way."""
+        asked[body["seed"]] += 1
+        times, first = asked[body["seed"]], body["seed"] // 1000
+        return failures[(first + times) % 6] if times <= first % 4 else None
+
+    server.behave = fail
+    assert draws(engine_for(server, retries=3), requests(20)) == steady
+    assert max(asked.values()) == 4
 
 
 @pytest.mark.parametrize("fault", FAULTS)
