@@ -377,6 +377,7 @@ def test_a_server_too_busy_to_tell_of_its_health_is_waited_for(
     assert len(asked) >= 5
 
 
+@pytest.mark.long
 def test_a_second_thread_whose_server_is_gone_ends_the_process(tmp_path: Path) -> None:
     """TRL's main thread would wait for ever: it sends weights to the server, and reads the answer afterwards."""
     script = (

@@ -140,6 +140,7 @@ def test_problems_are_shown_and_their_golds_verified(workplace, capsys):
     assert "question" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_console_finds_modules_in_the_working_directory(workplace):
     line = ["sample", "--data", "sums.jsonl", *COLUMNS, "--verifier", "my_work:judge", *DRAW, "judged"]
     done = console(*line)

@@ -16,6 +16,7 @@ from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 
 
+@pytest.mark.long
 def test_completions_are_not_all_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "in.jsonl").open("w") as file:
         for i in range(300):
@@ -32,6 +33,7 @@ def test_completions_are_not_all_in_memory_at_once(tmp_path: Path, monkeypatch: 
     assert rows == [{"index": i, "completion": str(i) * 50_000} for i in range(300)]
 
 
+@pytest.mark.long
 def test_a_parquet_file_is_decoded_in_pieces_that_fit_whatever_it_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -453,6 +453,7 @@ def writer(path: Path, spec: PoolSpec, step: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_a_writer_killed_again_and_again_loses_and_doubles_nothing(tmp_path: Path) -> None:
     rng = random.Random(1)
     kills = 0

@@ -175,6 +175,7 @@ def test_sampled_hits_agree_with_the_exact_probability_within_binomial_error(exa
     assert (z[regular] ** 2).sum() == pytest.approx(regular.sum(), abs=4 * math.sqrt(2 * regular.sum()))
 
 
+@pytest.mark.long
 def test_sampled_pass_at_k_agrees_with_the_closed_form(exact, sampled):
     _, correct = sampled
     p = np.bincount(exact.unit_problem, exact.probability_u)
@@ -200,6 +201,7 @@ def test_support_by_sampling_agrees_with_support_above_the_floor_as_k_grows(exac
     assert missed[-1] < missed[0]
 
 
+@pytest.mark.long
 def test_a_policy_equal_to_the_base_shows_no_excess_shrinkage(exact, sampled, sampled_again):
     n = np.full(len(exact.probability_u), K)
     test = noise_test(sampled[0], sampled_again[0], n, n, exact.unit_problem)
