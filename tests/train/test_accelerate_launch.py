@@ -28,7 +28,11 @@ def command(*words: str) -> list[str]:
 
 
 def run(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, timeout=600)
+    # vLLM says this where it was built for a CPU and Triton came with it.
+    told = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("Triton is installed, but")]
+    done.stderr = "".join(told)
+    return done
 
 
 @pytest.mark.parametrize(
