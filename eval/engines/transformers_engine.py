@@ -45,6 +45,7 @@ class Piece:
 
 
 def _device(name: str) -> torch.device:
+    """Raises ConfigError unless this machine can hold tensors there and draw random numbers, which "meta" cannot."""
     try:
         return torch.Generator(torch.empty(0, device=name).device).device
     except (AssertionError, RuntimeError) as error:  # the first without a CUDA that torch was built for
