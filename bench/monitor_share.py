@@ -16,8 +16,10 @@ steps between two measurements, as `check` estimates them. Assumed:
 
 "before": rounds of `monitor_batch_size` per GPU, all k samples. "longer": the same samples in longer rounds, as a
 colocated vLLM draws a fixed k now. "stop": until r successes, in rounds, as any engine can. "stream": until r
-successes, a first round and then one stream, from which draws are taken back, as a colocated vLLM draws them. "samples"
-and "fewer" are of the stream, draws too many included.
+successes, in one stream from which draws are taken back, ordered by the rates that the base's own samples have, as a
+colocated vLLM draws them; the policy's rates are taken to be the base's. "samples" and "fewer" are of the stream, draws
+too many included. "oracle": exactly those samples that the plan keeps, known beforehand with their lengths, the longest
+first: no way to draw this plan takes much less.
 """
 
 import argparse
@@ -164,18 +166,31 @@ class Drawn:
 
 
 def streamed_plan(
-    samples: Samples, k: int, successes: int, batch: int, score_k: int, engines: Engines
+    samples: Samples, base: Samples, k: int, successes: int, score_k: int, engines: Engines
 ) -> tuple[float, int]:
-    """Seconds and samples drawn: a first round, then a stream on each GPU."""
-    first = int(next_ends(np.zeros(1), np.zeros(1), successes, k, score_k)[0])
-    rounds = plan_rounds(PROBLEMS, first, score_k, batch, stream=STREAM, successes=successes)
-    seconds = sum(round_seconds(round_, samples.tokens_pk, engines) for round_ in rounds)
-    ledger: Any = Drawn(samples, np.full(PROBLEMS, first), k, successes)
-    round_ = EarlyStop(ledger, map(str, range(PROBLEMS))).stream(engines.machines.gpus, score_k)
-    if round_ is None or round_.stream is None:
-        return stopped_plan(samples, k, successes, batch, score_k, engines)[:2]
+    """Seconds and samples drawn, a stream on each GPU."""
+    ledger: Any = Drawn(samples, np.zeros(PROBLEMS, dtype=np.int64), k, successes)
+    draws_p, correct_p = stopped(base, k, successes)
+    early = EarlyStop(ledger, map(str, range(PROBLEMS)), (correct_p + 0.5) / (draws_p + 1))
+    round_ = early.stream(engines.machines.gpus, score_k, 0)
+    assert round_ is not None
+    assert round_.stream is not None
     found = [_stream(share, round_.stream.needed, samples, engines) for share in round_.stream.shares]
-    return seconds + max(time for time, _ in found), PROBLEMS * first + sum(drawn for _, drawn in found)
+    return max(time for time, _ in found), round(sum(drawn for _, drawn in found))
+
+
+def stopped(samples: Samples, k: int, successes: int) -> tuple[Ints, Ints]:
+    """Of each problem the samples up to its last success that counts, and its successes among them."""
+    wins_pk = np.cumsum(samples.correct_pk[:, :k], axis=1)
+    is_done_p = wins_pk[:, -1] >= successes
+    return np.where(is_done_p, (wins_pk >= successes).argmax(axis=1) + 1, k), np.minimum(wins_pk[:, -1], successes)
+
+
+def oracle_plan(samples: Samples, k: int, successes: int, engines: Engines) -> float:
+    draws_p, _ = stopped(samples, k, successes)
+    tokens = np.sort(samples.tokens_pk[np.arange(k) < draws_p[:, None]])[::-1]
+    gpus = engines.machines.gpus
+    return max(_generate(tokens[gpu::gpus], engines) for gpu in range(gpus))
 
 
 def _stream(
@@ -223,7 +238,8 @@ def table(
     between = every * made.step_seconds
     print(f"\n{name}: a step {made.step_seconds:.0f} s ({made.rollout_seconds:.0f} generating), "
           f"{engines.at_once} sequences at once on each GPU")  # fmt: skip
-    print(f"{'rates':10}{'k':>6}{'before':>9}{'longer':>9}{'stop':>9}{'stream':>9}{'samples':>9}{'fewer':>7}")
+    names = ("before", "longer", "stop", "stream", "oracle", "samples")
+    print(f"{'rates':10}{'k':>6}{''.join(f'{name:>9}' for name in names)}{'fewer':>7}")
     saved = []
     for mix, (mean, unsolved) in MIXES.items():
         for k in (64, 256, 1024):
@@ -233,7 +249,7 @@ def table(
             print(f"{mix:10}{k:>6}{shares}{drawn:>9.0f}{PROBLEMS * k / drawn:>6.1f}x")
             if k == 256:
                 saved.append(
-                    (f"monitor: simulated time before against a stream, {mix}, k = 256", seconds[0] / seconds[-1])
+                    (f"monitor: simulated time before against a stream, {mix}, k = 256", seconds[0] / seconds[3])
                 )
     return saved
 
@@ -244,7 +260,8 @@ def measure(
     """Seconds in the four ways, each with its scoring, and the samples that a stream draws."""
     rng = np.random.default_rng(seed)
     run, limit = recipe.run, recipe.training.max_completion_length
-    samples = draw(beta_rates(*mix, rng), k, limit, rng)
+    rate_p = beta_rates(*mix, rng)
+    samples, base = draw(rate_p, k, limit, rng), draw(rate_p, k, limit, rng)
     batch, score_k = run.monitor_batch_size * engines.machines.gpus, min(run.monitor_score_k, k)
 
     def scoring(scored_each: int) -> float:
@@ -254,9 +271,10 @@ def measure(
 
     before, longer = (fixed_plan(samples, k, batch, score_k, times, engines) for times in (1, STREAM))
     stop = stopped_plan(samples, k, successes, batch, score_k, engines)[0]
-    stream, drawn = streamed_plan(samples, k, successes, batch, score_k, engines)
-    fixed, stopped = scoring(score_k), scoring(min(score_k, successes))
-    return before + fixed, longer + fixed, stop + stopped, stream + stopped, drawn
+    stream, drawn = streamed_plan(samples, base, k, successes, score_k, engines)
+    oracle = oracle_plan(samples, k, successes, engines)
+    fixed, some = scoring(score_k), scoring(min(score_k, successes))
+    return before + fixed, longer + fixed, stop + some, stream + some, oracle + some, drawn
 
 
 def quick() -> list[tuple[str, float]]:

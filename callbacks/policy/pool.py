@@ -14,6 +14,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from tqdm.auto import tqdm
 
 from offleash.callbacks.policy.early_stop import EarlyStop
@@ -107,6 +108,8 @@ class PolicyPool:
         self.plan = Plan(successes=successes, scored_at_temperature=float(trainer.temperature))
         self._early: EarlyStop | None = None
         """On the main process, of the pool that is being filled."""
+        self._base_rate_p: np.ndarray | None = None
+        """On the main process, once the base's pool is there: what a problem may be expected to have."""
         turns = None
         if rollout_features(trainer):
             check_multi_turn(trainer, task.problems, sampling, as_trained(trainer))
@@ -144,6 +147,9 @@ class PolicyPool:
                 self._draw_missing(pool, rounds, seed, "base", from_base=step > 0)
         elif pool is not None:
             say(f"offleash: base pool {pool.path}: complete, reused")
+        if pool is not None and self.plan.successes is not None:
+            hits = pool.hits()
+            self._base_rate_p = (hits.correct_p + 0.5) / (hits.n_p + 1)
         return pool
 
     def spec(self, seed: int, model: str, revision: str, weights: str) -> PoolSpec:
@@ -241,8 +247,10 @@ class PolicyPool:
         if self.plan.successes is None:
             missing = pool.missing(self.k)
         else:
-            self._early, size = EarlyStop(Ledger(pool), pool.problem_ids), block_size(self.score_k, self.batch)
-            stream = self._early.stream(self.trainer.accelerator.num_processes, size) if self.takes_back else None
+            size, scored = block_size(self.score_k, self.batch), min(self.score_k, self.plan.successes)
+            self._early = EarlyStop(Ledger(pool), pool.problem_ids, self._base_rate_p)
+            processes = self.trainer.accelerator.num_processes
+            stream = self._early.stream(processes, size, scored) if self.takes_back else None
             if stream is not None:
                 return [stream]
             missing = self._early.missing(size)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ from offleash.eval.pool.ledger import Block, runs
 from offleash.eval.problem import Problem
 from offleash.eval.sampling import Sampling, round_seed
 
+T = TypeVar("T")
+
 JUDGED_OF = 64
 """Completions of a stream are judged once they are one in so many of those that run: one by one at its end."""
 PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
@@ -64,7 +66,7 @@ class Round(NamedTuple):
 
     blocks: tuple[Block, ...]
     scored: int
-    """Of each block the first so many draws are scored."""
+    """Of each block, or of each problem of a stream, the first so many draws are scored."""
     stream: Stream | None = None
 
 
@@ -235,7 +237,9 @@ class TrainerSampler:
                     drawn = partial(self._generate, round_, from_base, judge)
                     waits = self.is_sharded or trainer.use_vllm or self.multi_turn is not None
                     local = self.ranks.on_all(drawn, waits=waits)
-                    if round_.scored:
+                    if round_.stream is not None:
+                        self._score_shared([one for one in local if one.draw.index < round_.scored], from_base)
+                    elif round_.scored:
                         size = round_.blocks[0].size
                         shown = [one for i, one in enumerate(local) if i % size < round_.scored]
                         self.ranks.on_all(partial(self._score, shown, from_base), waits=self.is_sharded)
@@ -263,9 +267,7 @@ class TrainerSampler:
         if not rows:
             return np.zeros(0), np.zeros(0)
         trainer, accelerator = self.trainer, self.trainer.accelerator
-        share = -(-len(rows) // accelerator.num_processes)
-        padded = [*rows, *[rows[0]] * (share * accelerator.num_processes - len(rows))]
-        mine = padded[accelerator.process_index * share : (accelerator.process_index + 1) * share]
+        mine = self._share(rows)
         problems = [problem for problem, _ in mine]
         pairs = [(self.prompt_ids[problem], ids) for problem, ids in mine]
         inputs = scoring_inputs(pairs, self.pad_token_id, accelerator.device)
@@ -279,13 +281,15 @@ class TrainerSampler:
         return policy_s, base_s
 
     def _local_blocks(self, round_: Round) -> list[Block]:
-        """This rank's share, padded with copies of the first block so that every rank has the same number."""
-        accelerator = self.trainer.accelerator
         if round_.stream is not None:
-            return list(round_.stream.shares[accelerator.process_index])
-        share = -(-len(round_.blocks) // accelerator.num_processes)
-        padded = [*round_.blocks, *[round_.blocks[0]] * (share * accelerator.num_processes - len(round_.blocks))]
-        return padded[accelerator.process_index * share : (accelerator.process_index + 1) * share]
+            return list(round_.stream.shares[self.trainer.accelerator.process_index])
+        return self._share(round_.blocks)
+
+    def _share(self, items: Sequence[T]) -> list[T]:
+        """This rank's share, padded with copies of the first one so that every rank has the same number."""
+        count, rank = self.trainer.accelerator.num_processes, self.trainer.accelerator.process_index
+        size = -(-len(items) // count)
+        return [*items, *[items[0]] * (size * count - len(items))][rank * size : (rank + 1) * size]
 
     def _generate(self, round_: Round, from_base: bool, judge: Judge | None) -> list[Drawn]:
         blocks = self._local_blocks(round_)
@@ -359,6 +363,17 @@ class TrainerSampler:
     def _images(self, problem: int) -> list[Any]:
         messages: Any = with_pictures(self.prompts[problem])
         return [part["image"] for message in messages for part in message["content"] if part["type"] == "image"]
+
+    def _score_shared(self, local: list[Drawn], from_base: bool) -> None:
+        """Score draws of which some ranks have more than others: each works on as many, and they are exchanged."""
+        if not (everywhere := gather_object(local)):
+            return
+        mine = self._share(everywhere)
+        self.ranks.on_all(partial(self._score, mine, from_base), waits=self.is_sharded)
+        scored = {(draw.problem, draw.index): draw for draw in gather_object([one.draw for one in mine])}
+        for draw in (one.draw for one in local):
+            found = scored[draw.problem, draw.index]
+            draw.logprob, draw.entropy, draw.base_logprob = found.logprob, found.entropy, found.base_logprob
 
     def _score(self, local: list[Drawn], from_base: bool) -> None:
         """Fill in log-probability, mean token entropy and the base's log-probability, by teacher forcing."""

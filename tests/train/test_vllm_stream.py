@@ -41,9 +41,14 @@ def test_problems_are_drawn_until_they_are_done_and_the_rest_is_taken_back(
         assert is_done.any()
         assert (hits.n_p[~is_done] == K).all()
         assert (hits.correct_p <= SUCCESSES).all()
-        rows = sorted(pool.read(["problem_id", "index", "correct"]).to_pylist(), key=lambda row: row["index"])
+        columns = ["problem_id", "index", "correct", "logprob", "entropy", "base_logprob"]
+        rows = sorted(pool.read(columns).to_pylist(), key=lambda row: row["index"])
         last = {row["problem_id"]: row["correct"] for row in rows}
         assert all(last[name] for name, finished in zip(hits.problem_ids, is_done, strict=True) if finished)
+        for row in rows:
+            scores = (row["logprob"], row["entropy"], row["base_logprob"])
+            assert [score is not None for score in scores] == [row["index"] < SUCCESSES] * 3
+            assert row["index"] >= SUCCESSES or (row["logprob"] < 0 and row["entropy"] > 0)
     steps = json.loads((tmp_path / "run" / "support.json").read_text())["steps"]
     assert 0.1 < steps["0"]["pass_at_k/1"] < 0.7
     files = sorted((tmp_path / "streams").iterdir())
@@ -51,3 +56,4 @@ def test_problems_are_drawn_until_they_are_done_and_the_rest_is_taken_back(
     for file in files:
         asked, drawn = zip(*map(json.loads, file.read_text().splitlines()), strict=True)
         assert sum(drawn) < 0.9 * sum(asked)
+        assert len(asked) == 3  # the base's rest, its rates then being known, and each step's whole

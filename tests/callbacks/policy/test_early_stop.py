@@ -75,10 +75,10 @@ def test_a_problem_is_drawn_as_far_as_its_rate_asks_for():
     assert next_ends(np.array([0]), np.array([0]), 20, 16, 8).tolist() == [16]
 
 
-def streamed(pool, correct_pk, rng, processes):
+def streamed(pool, correct_pk, rng, processes, expected_p=None):
     """What each process of a stream draws, in any order of arrival; how many draws were not taken back."""
-    early = EarlyStop(Ledger(pool), pool.problem_ids)
-    round_ = early.stream(processes, BLOCK)
+    early = EarlyStop(Ledger(pool), pool.problem_ids, expected_p)
+    round_ = early.stream(processes, BLOCK, 0)
     kept, ended = [], 0
     for share in round_.stream.shares:
         slots = [(block.problem, block.start + i) for block in share for i in range(block.size)]
@@ -102,7 +102,7 @@ def test_a_stream_has_all_that_the_plan_needs_and_takes_back_most_of_the_rest(tm
     for trial in range(5):
         correct_pk = rng.random((len(rates), CAP)) < rates[:, None]
         pool = empty_pool(tmp_path / f"{trial}", 4, rates)
-        assert EarlyStop(Ledger(pool), pool.problem_ids).stream(1, BLOCK) is None  # what it needs is not known yet
+        assert EarlyStop(Ledger(pool), pool.problem_ids).stream(1, BLOCK, 0) is None  # what it needs is not known yet
         first = EarlyStop(Ledger(pool), pool.problem_ids)
         pool.append(first.keep(sample(pool, p, i, correct_pk[p, i]) for p in range(len(rates)) for i in range(4)))
         round_, ended = streamed(pool, correct_pk, rng, processes)
@@ -116,10 +116,36 @@ def test_a_stream_has_all_that_the_plan_needs_and_takes_back_most_of_the_rest(tm
         assert ended < 0.75 * sum(block.size for block in blocks)
 
 
+@pytest.mark.parametrize("known", [(0.9, 0.6, 0.3, 0.1, 0.05, 0.01), (0.01, 0.05, 0.1, 0.3, 0.6, 0.9)])
+def test_with_expected_rates_right_or_wrong_all_is_one_stream_that_ends_where_the_plan_does(tmp_path, known):
+    rng, ended = np.random.default_rng(0), 0
+    rates = np.array([0.9, 0.6, 0.3, 0.1, 0.05, 0.01])
+    for trial in range(10):
+        correct_pk = rng.random((len(rates), CAP)) < rates[:, None]
+        pool = empty_pool(tmp_path / f"{trial}", 4, rates)
+        ended += streamed(pool, correct_pk, rng, 2, np.array(known))[1]
+        wins_pk = np.cumsum(correct_pk, axis=1)
+        stop_p = np.where(wins_pk[:, -1] >= 4, (wins_pk >= 4).argmax(axis=1) + 1, CAP)
+        np.testing.assert_array_equal(pool.hits().n_p, stop_p)
+        assert Ledger(pool).is_complete
+    assert ended < 0.8 * 10 * len(rates) * CAP
+
+
+def test_a_stream_goes_first_as_far_as_each_problem_is_expected_to_need(tmp_path):
+    pool = empty_pool(tmp_path / "pool", 4, rates=(0.5, 0.05))
+    round_ = EarlyStop(Ledger(pool), pool.problem_ids, np.array([0.5, 0.1])).stream(1, BLOCK, 3)
+    assert round_.scored == 3
+    # 20 and 100 draws are 2.5 times what 4 successes take.
+    places = [(block.problem, block.start) for block in round_.blocks]
+    assert places[:4] == [(0, 0), (1, 0), (1, 8), (1, 16)]
+    assert places.index((0, 16)) < places.index((1, 88)) < places.index((0, 24))
+    assert len(places) == 2 * CAP // BLOCK
+
+
 def test_fewer_problems_than_processes_or_a_gap_are_not_streamed(tmp_path):
     pool = empty_pool(tmp_path / "pool", 2, rates=(0.0, 0.0))
     pool.append([sample(pool, 0, 0, False), sample(pool, 1, 0, False)])
-    assert EarlyStop(Ledger(pool), pool.problem_ids).stream(2, BLOCK) is not None
-    assert EarlyStop(Ledger(pool), pool.problem_ids).stream(3, BLOCK) is None
+    assert EarlyStop(Ledger(pool), pool.problem_ids).stream(2, BLOCK, 0) is not None
+    assert EarlyStop(Ledger(pool), pool.problem_ids).stream(3, BLOCK, 0) is None
     pool.append([sample(pool, 0, 2, True)])
-    assert EarlyStop(Ledger(pool), pool.problem_ids).stream(1, BLOCK) is None
+    assert EarlyStop(Ledger(pool), pool.problem_ids).stream(1, BLOCK, 0) is None
