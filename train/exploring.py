@@ -19,6 +19,7 @@ from trl import GRPOTrainer
 from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.callbacks.policy.trl_seam import (
     checkpoint_folder,
+    draw_as_one,
     in_step,
     nanstd,
     scoring,
@@ -79,6 +80,7 @@ class Exploring(GRPOTrainer):
 
     def begin_exploring(self, verifier: RolloutVerifier, explorers: Sequence[Explorer]) -> None:
         take_over_sync(self)
+        draw_as_one(self)
         check_chain(explorers)
         check_rewards_used(explorers, self.reward_func_names, self.reward_weights.tolist(), self.args)
         self.verifier, self.explorers = verifier, list(explorers)

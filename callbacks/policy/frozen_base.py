@@ -17,6 +17,7 @@ from accelerate.utils import is_peft_model
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import (
+    draw_as_one,
     entropy_head,
     generating_with,
     load_reference,
@@ -54,6 +55,7 @@ class FrozenBase:
         self._hashes: dict[int, dict[str, int]] = {}
         """Of each model that serves as the base, by its identity: of its weights when they were first seen."""
         take_over_sync(trainer)
+        draw_as_one(trainer)
 
     def is_reference(self) -> bool:
         """Whether TRL's KL reference is the base, so that the reference's log-probabilities are the base's."""

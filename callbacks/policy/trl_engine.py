@@ -6,6 +6,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_internals import holding, vllm_of
 from offleash.eval.engines import vllm_seam
@@ -70,6 +72,42 @@ def engine_processes(trainer: PolicyTrainer) -> int:
     Relies on `vllm_generation.tensor_parallel_size`, which a server ignores.
     """
     return int(vllm_of(trainer).tensor_parallel_size) if draws_in_process(trainer) else 1
+
+
+def draw_as_one(trainer: PolicyTrainer) -> None:
+    """Let the processes of one engine draw with the random state of the first of them; calling it again is harmless.
+
+    TRL seeds them alike, once. Then dropout advances each one's random numbers by what its own rollouts take, and
+    processes that pick different tokens write garbage. Relies on `vllm_generation.tp_group`, and on vLLM's sampler
+    using torch's random state.
+    """
+    if engine_processes(trainer) > 1:
+        generation = vllm_of(trainer)
+        generation.llm.generate = partial(_generate_as_one, generation)
+
+
+def _generate_as_one(generation: Any, *args: Any, **kwargs: Any) -> Any:
+    llm, group = generation.llm, generation.tp_group
+    own = _random_state()
+    states: list[Any] = [None] * generation.tensor_parallel_size
+    torch.distributed.all_gather_object(states, own, group=group)
+    _set_random_state(states[0])
+    try:
+        return type(llm).generate(llm, *args, **kwargs)
+    finally:
+        if torch.distributed.get_rank(group) > 0:
+            _set_random_state(own)
+
+
+def _random_state() -> Any:
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+
+
+def _set_random_state(state: Any) -> None:
+    on_cpu, on_device = state
+    torch.set_rng_state(on_cpu)
+    if on_device is not None:
+        torch.cuda.set_rng_state(on_device)
 
 
 def before_generate(trainer: PolicyTrainer, check: Callable[[bool], None]) -> None:

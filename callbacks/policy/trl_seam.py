@@ -9,6 +9,7 @@ functions are in the files `trl_*.py` beside this one. Private names of TRL appe
 from offleash.callbacks.policy.trl_engine import (
     add_request_options,
     before_generate,
+    draw_as_one,
     draws_in_process,
     engine_dtype,
     engine_logps,
@@ -80,6 +81,7 @@ __all__ = [
     "alert_by_trackio",
     "before_generate",
     "checkpoint_folder",
+    "draw_as_one",
     "draws_in_process",
     "engine_dtype",
     "engine_logps",

@@ -21,6 +21,15 @@ def recorded(self, *args, **kwargs):
     return outputs
 LLM.generate = recorded
 """
+UNEVEN = """
+import torch
+from trl import GRPOTrainer
+loss = GRPOTrainer._compute_loss
+def uneven(self, *args, **kwargs):  # as dropout on a GPU: by the width of a process's own rollouts
+    torch.rand(1 + self.accelerator.process_index)
+    return loss(self, *args, **kwargs)
+GRPOTrainer._compute_loss = uneven
+"""
 MERGED_BY_TRL = """
 from offleash.callbacks.policy import trl_weights
 trl_weights.engine_weights = lambda generation: type(generation)._iter_named_params(generation)
@@ -33,7 +42,7 @@ def samples(pool: Path) -> list[dict[str, Any]]:
 
 
 def served(folder: Path, read_scalars: Any) -> dict[int, float]:
-    return dict(read_scalars(folder / "tensorboard")["monitor/served_logp_difference"])
+    return dict(read_scalars(folder)["monitor/served_logp_difference"])
 
 
 @pytest.mark.slow
@@ -56,6 +65,19 @@ def test_with_tensor_parallelism_the_processes_of_an_engine_draw_the_same_and_wh
         assert abs(hits.correct_p.sum() - (hits.n_p * p).sum()) < 4 * (hits.n_p * p * (1 - p)).sum() ** 0.5
     texts = {row["completion"] for row in samples(tmp_path / "run" / "pools" / "step-000000")}
     assert len(texts) > 50
+
+
+@pytest.mark.slow
+def test_random_numbers_that_one_process_takes_in_training_do_not_part_those_of_an_engine(
+    colocated: dict[str, Any], launch_patched: Any, tmp_path: Path
+) -> None:
+    settings = {"vllm_tensor_parallel_size": 2, "max_steps": 3, "monitor_every": 0}
+    patch = RECORD_DRAWS.format(folder=str(tmp_path)) + UNEVEN
+    done = launch_patched(tmp_path / "run", patch, "cpu_two_processes", **settings, **colocated)
+    assert done.returncode == 0, done.stderr[-4000:]
+    draws = [(tmp_path / f"draws-{rank}").read_text().splitlines() for rank in (0, 1)]
+    assert len(draws[0]) >= 3
+    assert draws[0] == draws[1]
 
 
 @pytest.mark.slow
