@@ -122,6 +122,9 @@ class PolicyPool:
         """Whether each process can stop a draw by itself: those that run one engine together would have to agree."""
         self.ranks = Ranks(trainer.accelerator)
         self.failures = Failures()
+        """On the main process, of all samples."""
+        self.stream_failures = Failures()
+        """On each process, of those that it draws in streams."""
 
     def fill(self, path: Path, spec: PoolSpec | None, seed: int) -> Pool | None:
         """Sample from the policy what the pool is missing; returns the pool on the main process, None elsewhere."""
@@ -264,24 +267,28 @@ class PolicyPool:
             rounds = [] if self.plan.successes is None else self._missing(pool)
 
     def _draw(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
-        drawn = self.sampler.draw(rounds, seed, from_base=from_base, judge=self._are_correct)
+        drawn = self.sampler.draw(rounds, seed, from_base=from_base, judge=self._judge_streamed)
         show = pool is not None and bool(rounds) and not self.trainer.args.disable_tqdm
         for draws in tqdm(drawn, visible(f"sampling {name}"), len(rounds), leave=False, disable=not show):
             verdicts = self.ranks.divide(draws, self._judge)
             self.ranks.on_main(partial(self._append, pool, draws, verdicts))
 
-    def _are_correct(self, problems: Sequence[int], texts: Sequence[str], cut: Sequence[bool]) -> list[bool]:
-        """For a stream, on the process that draws it."""
+    def _judge_streamed(self, problems: Sequence[int], texts: Sequence[str], cut: Sequence[bool]) -> list[Verdict]:
+        """On the process that draws the stream. A verifier that is down ends it: nothing else would before its end."""
         named = zip([self.task.problems[p] for p in problems], texts, cut, strict=True)
-        return [verdict.correct for verdict in self._judge_texts(list(named))]
+        verdicts = self._judge_texts(list(named))
+        self.stream_failures.add(verdicts)
+        self.stream_failures.check()
+        return verdicts
 
     def _judge(self, draws: Sequence[Draw]) -> list[Verdict]:
         problems = [self.task.problems[draw.problem] for draw in draws]
         if self.sampler.multi_turn is not None:
             with isolated_rng():
                 return judge_rollouts(self.task, problems, draws)
-        pairs = zip(problems, draws, strict=True)
-        return self._judge_texts([(problem, draw.completion, draw.truncated) for problem, draw in pairs])
+        new = [(p, draw) for p, draw in zip(problems, draws, strict=True) if draw.verdict is None]
+        verdicts = iter(self._judge_texts([(problem, draw.completion, draw.truncated) for problem, draw in new]))
+        return [draw.verdict or next(verdicts) for draw in draws]
 
     def _judge_texts(self, texts: Sequence[Text]) -> list[Verdict]:
         problems, completions, cut = zip(*texts, strict=True) if texts else ((), (), ())

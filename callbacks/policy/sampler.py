@@ -42,7 +42,7 @@ from offleash.callbacks.policy.trl_seam import (
 )
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.pool.ledger import Block, runs
-from offleash.eval.problem import Problem
+from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Sampling, round_seed
 
 T = TypeVar("T")
@@ -70,8 +70,8 @@ class Round(NamedTuple):
     stream: Stream | None = None
 
 
-Judge = Callable[[Sequence[int], Sequence[str], Sequence[bool]], Sequence[bool]]
-"""From problems, completions and whether each was truncated to whether each is correct."""
+Judge = Callable[[Sequence[int], Sequence[str], Sequence[bool]], Sequence[Verdict]]
+"""From problems, completions and whether each was truncated to verdicts."""
 
 
 @dataclass(slots=True)
@@ -91,6 +91,8 @@ class Draw:
     base_logprob: float | None = None
     reward: float | None = None
     """Of the rollout, where a reward is the judge; NaN where it does not apply."""
+    verdict: Verdict | None = None
+    """Where the draw of others depended on it."""
 
 
 class Drawn(NamedTuple):
@@ -303,6 +305,7 @@ class TrainerSampler:
 
     def _streamed(self, slots: Sequence[tuple[int, int]], stream: Stream, judge: Judge) -> list[Drawn]:
         wanted, waiting = Wanted(slots, stream.needed), list[tuple[int, list[int]]]()
+        verdicts: dict[int, Verdict] = {}
 
         def unwanted(ended: Sequence[tuple[int, list[int]]]) -> set[int]:
             wanted.end([place for place, _ in ended])
@@ -312,11 +315,14 @@ class TrainerSampler:
             places, rows = zip(*waiting, strict=True)
             waiting.clear()
             texts = self.decode(rows, skip_special_tokens=True)
-            correct = judge([slots[place][0] for place in places], texts, [self._is_cut(ids) for ids in rows])
-            return wanted.take_back([place for place, good in zip(places, correct, strict=True) if good])
+            found = judge([slots[place][0] for place in places], texts, [self._is_cut(ids) for ids in rows])
+            verdicts.update(zip(places, found, strict=True))
+            return wanted.take_back([place for place in places if verdicts[place].correct])
 
         with taking_back(self.trainer, unwanted):
             drawn = self._turn(slots, 1)
+        for place, verdict in verdicts.items():
+            drawn[place].draw.verdict = verdict
         return [one for place, one in enumerate(drawn) if place in wanted.ended]
 
     def _is_cut(self, ids: Sequence[int]) -> bool:

@@ -20,6 +20,28 @@ def counted(llm, prompts, params, unwanted):
     assert not llm.llm_engine.has_unfinished_requests()
     return outputs
 trl_engine.vllm_seam.generate_wanted = counted
+
+from offleash.eval.tasks.countdown import Countdown
+verify = Countdown.verify
+def noted(self, problems, completions, truncated=None):
+    with (told / f"judged-{os.environ.get('RANK', '0')}").open("a") as file:
+        print(len(completions), file=file)
+    return verify(self, problems, completions, truncated)
+Countdown.verify = noted
+"""
+DOWN = """
+from dataclasses import replace
+from offleash.eval.tasks.countdown import Countdown
+working = Countdown.verify
+def down(self, problems, completions, truncated=None):
+    verdicts = working(self, problems, completions, truncated)
+    return [replace(verdict, correct=False, status="error", message="the judge is down") for verdict in verdicts]
+from offleash.callbacks.policy.pool import PolicyPool
+judge = PolicyPool._judge_streamed
+def judged(self, *args):
+    Countdown.verify = down
+    return judge(self, *args)
+PolicyPool._judge_streamed = judged
 """
 K, SUCCESSES = 128, 3
 
@@ -51,9 +73,28 @@ def test_problems_are_drawn_until_they_are_done_and_the_rest_is_taken_back(
             assert row["index"] >= SUCCESSES or (row["logprob"] < 0 and row["entropy"] > 0)
     steps = json.loads((tmp_path / "run" / "support.json").read_text())["steps"]
     assert 0.1 < steps["0"]["pass_at_k/1"] < 0.7
-    files = sorted((tmp_path / "streams").iterdir())
-    assert len(files) == (2 if processes else 1)
-    for file in files:
-        asked, drawn = zip(*map(json.loads, file.read_text().splitlines()), strict=True)
+    ranks = range(2 if processes else 1)
+    drawn_in_all = 0
+    for rank in ranks:
+        lines = (tmp_path / "streams" / str(rank)).read_text().splitlines()
+        asked, drawn = zip(*map(json.loads, lines), strict=True)
         assert sum(drawn) < 0.9 * sum(asked)
         assert len(asked) == 3  # the base's rest, its rates then being known, and each step's whole
+        drawn_in_all += sum(drawn)
+    judged = sum(sum(map(int, (tmp_path / "streams" / f"judged-{rank}").read_text().split())) for rank in ranks)
+    # Nothing twice: the streams, the base's first round, and each process's rollouts of one step.
+    assert judged == drawn_in_all + 4 * len(hits.problem_ids) + 16 * len(ranks)
+
+
+@pytest.mark.slow
+def test_a_verifier_that_is_down_ends_a_stream_and_not_what_follows_it(
+    tmp_path: Path, launch_patched: Any, colocated: dict[str, Any], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("STREAMS", str(tmp_path / "streams"))
+    (tmp_path / "streams").mkdir()
+    plan = {"monitor_k": 1024, "monitor_successes": SUCCESSES, "monitor_score_k": 1, "monitor_every": 1}
+    done = launch_patched(tmp_path / "run", COUNTED + DOWN, None, max_steps=1, **plan, **colocated)
+    assert done.returncode != 0
+    assert "the verifier failed on" in done.stderr
+    assert "the judge is down" in done.stderr
+    assert not (tmp_path / "streams" / "0").exists()  # the first stream did not come to its end
