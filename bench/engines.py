@@ -5,7 +5,8 @@
 
 All use one engine in one process and take turns, in alternating order, after a warm-up. "raw" gives vLLM the same
 prompts, seeds and parameters all at once; "raw, text only" is the same without log-probabilities and with vLLM's own
-decoding, which is what one would write first. "ours" includes everything but loading and fingerprinting the model:
+decoding. "one request" is what one would write first: text only, n = k for each problem and no seed, so that nothing could
+be drawn again after a crash. "ours" includes everything but loading and fingerprinting the model:
 scheduling of requests, decoding, verification, the check for repeated samples and a pool on disk.
 """
 
@@ -37,7 +38,7 @@ from offleash.eval.tasks import load_task
 
 
 class Bench:
-    """One engine, one task, and three ways to draw the same samples."""
+    """One engine, one task, and four ways to draw the same samples."""
 
     def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
         self.scratch, self.k = scratch, options.k
@@ -80,23 +81,30 @@ class Bench:
         return totals.tokens, time.perf_counter() - start
 
     def raw(self, seed: int) -> tuple[int, float]:
-        return self._generate(seed, lambda params: params)
+        return self._generate(self.requests(seed), lambda params: params)
 
     def raw_text(self, seed: int) -> tuple[int, float]:
-        def plain(params: Any) -> Any:
-            params.logprobs, params.flat_logprobs, params.detokenize = None, False, True
-            return params
+        return self._generate(self.requests(seed), _text_only)
 
-        return self._generate(seed, plain)
+    def one_request(self, seed: int) -> tuple[int, float]:
+        def unseeded(params: Any) -> Any:
+            params.seed = None
+            return _text_only(params)
 
-    def _generate(self, seed: int, change: Callable[[Any], Any]) -> tuple[int, float]:
-        requests = self.requests(seed)
+        return self._generate([Request(p, ids, 0, self.k, 0) for p, ids in enumerate(self.prepared.prompts)], unseeded)
+
+    def _generate(self, requests: Sequence[Request], change: Callable[[Any], Any]) -> tuple[int, float]:
         start = time.perf_counter()
         prompts = [{"prompt_token_ids": request.prompt} for request in requests]
         params = [change(self.engine.params(request, self.sampling)) for request in requests]
         outputs = self.engine.llm.generate(prompts, params, use_tqdm=False)
         seconds = time.perf_counter() - start
         return sum(len(one.token_ids) for output in outputs for one in output.outputs), seconds
+
+
+def _text_only(params: Any) -> Any:
+    params.logprobs, params.flat_logprobs, params.detokenize = None, False, True
+    return params
 
 
 def _model(name: str, scratch: Path) -> str:
@@ -125,7 +133,12 @@ def main(argv: Sequence[str] | None = None) -> list[tuple[str, float]]:
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(options, Path(scratch))
-        ways = {"raw": bench.raw, "raw, text only": bench.raw_text, "ours": bench.ours}
+        ways = {
+            "raw": bench.raw,
+            "raw, text only": bench.raw_text,
+            "one request": bench.one_request,
+            "ours": bench.ours,
+        }
         for way in ways.values():
             way(-1)
         rates: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}

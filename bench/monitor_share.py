@@ -1,6 +1,6 @@
 """What monitoring a 1.5B model costs: its share of GPU time with a fixed k, and with a plan that stops at r successes.
 
-    python bench/monitor_share.py                       # a table; about a minute
+    python bench/monitor_share.py                       # a table; about two minutes
     python bench/monitor_share.py --successes 5 --every 50
 
 A simulation, made of the cost model behind `offleash check` (train/forecast) and of the code that plans the monitor's

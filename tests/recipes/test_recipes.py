@@ -61,6 +61,7 @@ def test_a_recipe_for_a_real_model_uses_vllm_beside_the_trainer_in_bf16_and_quot
     recipe = parse_recipe(["--config", str(path), "--use_cpu", "true"])
     assert (recipe.training.use_vllm, recipe.training.vllm_mode, recipe.training.bf16) == (True, "colocate", True)
     assert recipe.model.attn_implementation == "sdpa"
+    assert recipe.training.ddp_timeout == 7200
     assert weight_notes(recipe.training) == []
     if recipe.training.max_completion_length >= 1024:
         assert recipe.training.vllm_importance_sampling_mode == "token_truncate"

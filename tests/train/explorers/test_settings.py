@@ -15,8 +15,6 @@ from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.train.explorers import load_explorers
 from offleash.train.explorers.base import Explorer
 
-pytestmark = pytest.mark.long
-
 WHOLE = {"tilt": {}, "entropy_advantage": {}, "sage": {"threshold": 0.0}, "outcome_batch": {}}
 """Explorers of all kinds in one chain. Those that compare tokens of a micro-batch (clip_cov, kl_cov, tilt by credit
 to_go) depend on its size by definition."""
@@ -27,6 +25,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss_type", CHAINS)
 def test_a_step_is_the_same_in_one_micro_batch_and_in_four(loss_type: str, make_trainer, trajectory) -> None:
     norms = []
@@ -42,6 +41,7 @@ def test_a_step_is_the_same_in_one_micro_batch_and_in_four(loss_type: str, make_
     assert norms[0][1] > 1e-3
 
 
+@pytest.mark.long
 def test_the_second_update_on_a_rollout_sees_what_the_first_saw(make_trainer, trajectory) -> None:
     """With a learning rate of 0 both have the same gradient: no hook leaves anything in the buffered rollouts."""
     explorers = load_explorers({**WHOLE, "tilt": {"credit": "to_go"}, "kl_cov": {"ratio": 0.5}})
@@ -79,7 +79,7 @@ class Watch(Explorer):
         return tokens.advantages_bt
 
 
-@pytest.mark.parametrize("corrected", [True, False])
+@pytest.mark.parametrize("corrected", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_log_probabilities_are_the_trainers_also_where_an_engine_has_its_own(
     corrected: bool, make_trainer, served
 ) -> None:

@@ -9,8 +9,6 @@ from offleash.train.explorers.advantages.ucpo import rarity_weights
 from offleash.train.explorers.advantages.unlikeliness import likeliness_ranks
 from offleash.train.explorers.base import Explorer
 
-pytestmark = pytest.mark.long
-
 CUT = {"max_completion_length": 8, "max_steps": 1, "per_device_train_batch_size": 16}
 SETTINGS = {"forward": {}, "known": {"steps_per_generation": 2, "per_device_train_batch_size": 8}}
 """TRL has no log-probabilities of the rollouts with one update for them, and those of the others with two."""
@@ -27,7 +25,7 @@ class Watch(Explorer):
         return advantages_pg
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", ["forward", pytest.param("known", marks=pytest.mark.long)])
 def test_a_truncated_rollout_is_as_likely_masked_as_unmasked(setting: str, make_trainer) -> None:
     seen = []
     for masked in (False, True):
