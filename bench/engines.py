@@ -5,9 +5,9 @@
 
 All use one engine in one process and take turns, in alternating order, after a warm-up. "raw" gives vLLM the same
 prompts, seeds and parameters all at once; "raw, text only" is the same without log-probabilities and with vLLM's own
-decoding. "one request" is what one would write first: text only, n = k for each problem and no seed, so that nothing could
-be drawn again after a crash. "ours" includes everything but loading and fingerprinting the model:
-scheduling of requests, decoding, verification, the check for repeated samples and a pool on disk.
+decoding. "one request" is what one would write first: text only, n = k for each problem and no seed, so that nothing
+could be drawn again after a crash. "ours" includes everything but loading and fingerprinting the model: scheduling of
+requests, decoding, verification, the check for repeated samples and a pool on disk.
 """
 
 import argparse

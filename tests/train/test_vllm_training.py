@@ -135,6 +135,15 @@ def test_colocated_vllm_serves_the_weights_of_every_step(whole: Path, read_scala
 
 
 @pytest.mark.slow
+def test_the_monitor_changes_no_rollout_of_a_colocated_engine(
+    whole: Path, tmp_path: Path, launch: Any, logged: Any, trajectory: Any, colocated: dict[str, Any]
+) -> None:
+    done = launch(tmp_path / "run", max_steps=4, monitor_every=0, **colocated)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert trajectory(logged(tmp_path / "run", 4)) == trajectory(logged(whole, 4))
+
+
+@pytest.mark.slow
 def test_the_monitor_measures_through_the_engine(whole: Path) -> None:
     for step in (0, 2, 4):
         pool = Pool.open(whole / "pools" / f"step-{step:06d}")
