@@ -287,13 +287,13 @@ def test_a_cache_in_front_of_a_server_is_noticed(
 
 
 @pytest.fixture(scope="module")
-def vllm_server(lab_base: Path, tmp_path_factory: Any) -> Iterator[str]:
+def vllm_server(vllm_base: Path, tmp_path_factory: Any) -> Iterator[str]:
     import vllm  # noqa: F401  without it these tests must fail, not be skipped
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = ["--model", str(lab_base), "--served-model-name", "lab", "--dtype", "float32", "--enforce-eager"]
+    words = ["--model", str(vllm_base), "--served-model-name", "lab", "--dtype", "float32", "--enforce-eager"]
     env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
     path = tmp_path_factory.mktemp("vllm") / "log"
     words = ["-m", "vllm.entrypoints.openai.api_server", "--port", str(port), "--host", "127.0.0.1", *words]
