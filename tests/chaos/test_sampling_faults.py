@@ -122,8 +122,8 @@ class Disk:
 
 @pytest.fixture
 def disk(chaos: random.Random, tmp_path: Path) -> Iterator[Disk]:
-    """Fails below `tmp_path/disk`."""
-    made = Disk(chaos, rate=0.15)
+    """Fails below `tmp_path/disk`, once it has a rate."""
+    made = Disk(chaos, rate=0.0)
     with pytest.MonkeyPatch.context() as patch:
         made.install(patch, tmp_path / "disk")
         yield made
@@ -141,7 +141,7 @@ def test_a_disk_that_fails_leaves_only_whole_parts(
     tmp_path: Path, server: FaultyServer, attempt: Attempt, disk: Disk
 ) -> None:
     assert attempt(command(server, tmp_path / "sound")) == 0
-    pool = tmp_path / "disk" / "pool"
+    pool, disk.rate = tmp_path / "disk" / "pool", 0.15
     repeat(attempt, command(server, pool, "--save-every", "0"), tmp_path / "disk")
     assert disk.failures
     assert content(pool) == content(tmp_path / "sound")
