@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from offleash.train.commands.metrics import all_metrics, as_markdown
+from tests.browser.looking import fill, hits_at, measure
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -136,8 +137,10 @@ def run_command(line: str, folder: Path) -> None:
         assert set(re.findall(r"\[([\w,]+)\]", line)[0].split(",") if "[" in line else []) <= set(extras)
     elif program == ".":
         assert rest == [".venv/bin/activate"]
+    elif program == "tensorboard":  # it would serve until it is ended, and so would `offleash view`
+        assert (folder / rest[rest.index("--logdir") + 1]).is_dir()
     elif rest[:1] == ["view"]:
-        shell(f"{line} --html view.html", folder)  # it would serve until it is ended
+        shell(line if "--html" in rest else f"{line} --html view.html", folder)
     else:
         assert program in ("offleash", "accelerate", "python"), f"nobody runs {line!r}"
         for large, small in SMALLER.items():
@@ -154,6 +157,8 @@ def run_command(line: str, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES[1:], ids=name)
 def test_every_command_and_example_of_a_page_runs(page, workplace):
+    if page.stem == "tab":  # it shows a run that another page makes
+        measure(workplace / "runs" / "lab", [0, 10], fill(workplace / "base-pools" / "base", hits_at(0)))
     for block in blocks(page):
         if block.needs_gpu:
             continue
