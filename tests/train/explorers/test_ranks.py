@@ -7,9 +7,9 @@ pytestmark = pytest.mark.slow
 STOCK = """
 import offleash.train.grpo
 from trl import GRPOTrainer
-def stock(*, reward, explorers, **others):
-    trainer = GRPOTrainer(reward_funcs=reward, **others)
-    trainer.verifier = reward
+def stock(*, reward, rewards, explorers, **others):
+    trainer = GRPOTrainer(reward_funcs=rewards, **others)
+    trainer.verifier, trainer.best_step = reward, None
     return trainer
 offleash.train.grpo.ExploringTrainer = stock
 """
