@@ -8,7 +8,9 @@ from offleash import recipes
 from offleash.train.variants.plans import CLAIM_SEEDS, CONFIRM, SCREEN, planned_runs, read_plan
 
 VARIANTS = Path(recipes.__path__[0]) / "variants"
-PLANS = sorted((VARIANTS / "plans").glob("*.yaml"))
+ALL = sorted((VARIANTS / "plans").glob("*.yaml"))
+FOLLOW_UPS = [path for path in ALL if path.stem.startswith("followup_")]
+PLANS = [path for path in ALL if path not in FOLLOW_UPS]
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
@@ -45,9 +47,16 @@ def test_a_second_screen_has_other_seeds_and_one_of_the_trials_of_the_first(path
         assert trial in {**first.controls, **first.variants}[arm]
 
 
-@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FOLLOW_UPS, ids=lambda path: path.stem)
+def test_a_follow_up_differs_from_its_confirmation_in_its_arms_alone(path):
+    ours, confirmed = read_plan(path), read_plan(path.with_stem(path.stem.replace("followup", CONFIRM)))
+    for name in ("stage", "recipe", "problems", "seeds", "settings", "outcome", "margin"):
+        assert getattr(ours, name) == getattr(confirmed, name)
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_every_run_of_a_plan_can_be_trained(path, tmp_path):
     plan = read_plan(path)
-    arms = len(plan.controls) + len(plan.variants) + 1
+    arms = len(plan.controls) + len(plan.variants) + (plan.equal_samples is not None)
     runs = planned_runs(plan, tmp_path / "out")
     assert len(runs) == arms * len(plan.controls["plain"]) * len(plan.seeds)

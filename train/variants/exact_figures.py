@@ -48,13 +48,22 @@ def leash_figure(judged: Judged, base: ExactPath) -> "Figure":
     curve_x, curve_y = _leash_curve(base, min([start, *(point.x.value for point in points)]), high, e)
     axes.plot(curve_x, curve_y, color=BASE, lw=1.4, ls=DASHES, zorder=2)
     axes.plot([start], [0.0], "o", color=BASE, ms=6, zorder=3)
+    for arm in judged.arms:
+        if arm.trial.arm == PLAIN:
+            _, passed, nscr = zip(*arm.trial.along(judged.plan.eps), strict=True)
+            axes.plot(passed, nscr, color=POLICY, lw=0.8, zorder=1)
     at = [np.interp(point.x.value, curve_x, curve_y) for point in points]
     floor, top = window([point.y for point in points], 0.0)
     axes.set_xlim(low, high)
     axes.set_ylim(floor, max(top, 1.05 * max(at, default=0.0)))
     axes.set(xlabel="pass@1 (exact)", ylabel=f"NSCR at eps = {judged.plan.eps:g} (exact)")
     name_points(axes, points, LINE / (height - 1.0))
-    handles = [Line2D([], [], color=BASE, ls=DASHES, label=LEASH), *kind_handles({point.kind for point in points})]
+    plain = Line2D([], [], color=POLICY, lw=0.8, label="plain along its run")
+    handles = [
+        Line2D([], [], color=BASE, ls=DASHES, label=LEASH),
+        plain,
+        *kind_handles({point.kind for point in points}),
+    ]
     figure.legend(handles=handles, loc="outside upper left", ncols=4)
     told = ", ".join(f"{point.name} {point.x.value:.3f} / {point.y.value:.3f}" for point in points)
     figure.set_label(f"pass@1 / NSCR({judged.plan.eps:g}): {told}; curve: {LEASH}")

@@ -7,14 +7,17 @@ network). Statistic, predictions and what refutes them: recipes/variants/PREDICT
 
 The distance of two runs on a problem is the total variation between their conditional distributions at equal P,
 averaged over a few values of P. `departure` is how much further an arm's runs are from plain's than plain's are from
-each other, in units of how far plain itself moved from the base. As first written down it has each of the three at the
-values of P that its own two runs share, and distances grow with P: an arm that learns less than plain gets a number
-that is too low. `at_same_p` has all three at the same values.
+each other, in units of how far plain itself moved from the base. As written down before the runs it is biased in two
+ways. Each of the three distances is at the values of P that its own two runs share, and distances grow with P: an arm
+that learns less than plain gets a number that is too low. And only plain's scatter over seeds is subtracted: with one
+and the same mean path, an arm whose runs scatter more than plain's gets a number above 0, one whose runs scatter less
+a number below. `corrected` has all distances at the same values of P and subtracts the scatter of both, as the energy
+distance does (Szekely and Rizzo 2013): arm to plain, less half of arm to arm and half of plain to plain.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import permutations
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -51,8 +54,8 @@ _TINY = 1e-300  # a probability of exactly 0 has no logarithm
 class Departure(NamedTuple):
     departure: Estimate
     """0: as plain's runs among themselves. NaN if too little can be compared. n counts seeds."""
-    at_same_p: Estimate
-    """The same with all distances at the same values of P."""
+    corrected: Estimate
+    """The same without its two biases: at equal P, and beyond the scatter of both arms' seeds."""
     problems: int
     """Compared: those that enough runs of both learned."""
     entropy: Estimate
@@ -63,8 +66,8 @@ class Departure(NamedTuple):
     """Of the base to the run over correct answers (`forward_kl`), minus plain's at equal pass@1."""
     word: str
     """What becomes of the prediction, by `departure`: `held`, `refuted` or `undecided`; empty if there is none."""
-    word_at_same_p: str
-    """Likewise, by `at_same_p`."""
+    word_corrected: str
+    """Likewise, by `corrected`."""
     entropy_word: str
     """Of the prediction that entropy falls below the base's, for a reward-only arm."""
 
@@ -98,29 +101,29 @@ def departure_of(arm: str, ours: Mapping[int, ExactPath], plain: Mapping[int, Ex
         return _unknown(len(seeds))
     pairs = [(Curves(ours[seed]), Curves(plain[seed])) for seed in seeds]
     mine, theirs = ([pair[i] for pair in pairs] for i in range(2))
-    tables, same = _tables(mine, theirs), _same_p(mine, theirs)
+    tables, beyond = _tables(mine, theirs), _beyond_scatter(mine, theirs)
     several = list(range(len(seeds)))
-    problems = min(int(each.compared(several).sum()) for each in (tables, same))
+    problems = min(int(each.compared(several).sum()) for each in (tables, beyond))
     if problems < LEAST_PROBLEMS:
         return _unknown(len(seeds))
-    found, at_same_p = (_jackknife(each.departure, len(seeds)) for each in (tables, same))
+    found, corrected = (_jackknife(each.departure, len(seeds)) for each in (tables, beyond))
     gaps = [_entropy_gaps(mine, theirs) for mine, theirs in pairs]
     kls = [_forward_kl_gap(ours[seed], plain[seed]) for seed in seeds]
     to_plain, to_base = (mean_over_seeds([gap[i] for gap in gaps]) for i in range(2))
-    words = (_word(arm, found, to_plain), _word(arm, at_same_p, to_plain), _entropy_word(arm, to_base))
-    return Departure(found, at_same_p, problems, to_plain, to_base, mean_over_seeds(kls), *words)
+    words = (_word(arm, found, to_plain), _word(arm, corrected, to_plain), _entropy_word(arm, to_base))
+    return Departure(found, corrected, problems, to_plain, to_base, mean_over_seeds(kls), *words)
 
 
-def distances(ours: Curves, theirs: Curves, *others: Curves) -> Floats:
-    """Per problem the mean total variation at equal P, which the others have too; NaN where one gained too little."""
-    levels, compared_p = _levels(ours, theirs, *others)
+def distances(ours: Curves, theirs: Curves) -> Floats:
+    """Per problem the mean total variation at equal P; NaN where one gained too little."""
+    levels, compared_p = _levels(ours, theirs)
     gaps = [_variation(ours.conditional_u(x_p), theirs.conditional_u(x_p), ours.problem_u) for x_p in levels]
     return np.where(compared_p, np.mean(gaps, axis=0), np.nan)
 
 
-def moved(run: Curves, *others: Curves) -> Floats:
-    """Per problem the mean total variation between the run and the base at values of P that the others have too."""
-    levels, compared_p = _levels(run, *others)
+def moved(run: Curves) -> Floats:
+    """Per problem the mean total variation between the run and the base."""
+    levels, compared_p = _levels(run)
     base_u = _normalized(run.log_tu[0], run.problem_u)
     gaps = [_variation(run.conditional_u(x_p), base_u, run.problem_u) for x_p in levels]
     return np.where(compared_p, np.mean(gaps, axis=0), np.nan)
@@ -171,13 +174,13 @@ def _tables(ours: Sequence[Curves], plain: Sequence[Curves]) -> _Tables:
     return _Tables(np.array(across), np.array(within), np.array([moved(run) for run in plain]))
 
 
-class _SameP(NamedTuple):
-    """For runs of seed i of arm and plain and another run j of plain, all at the values of P that the three share."""
+class _Beyond(NamedTuple):
+    """For seeds i > j of arm and plain, all at the values of P that the four runs share; NaN elsewhere."""
 
     further_ijp: Floats
-    """The arm's distance to j minus plain's."""
+    """Arm to plain, less half of arm to arm and half of plain to plain."""
     moved_ijp: Floats
-    """Of j to the base."""
+    """Plain to the base."""
 
     def departure(self, kept: Sequence[int]) -> float:
         further_p, moved_p = self._means(kept)
@@ -194,14 +197,28 @@ class _SameP(NamedTuple):
         return further_p, moved_p
 
 
-def _same_p(ours: Sequence[Curves], plain: Sequence[Curves]) -> _SameP:
+def _beyond_scatter(ours: Sequence[Curves], plain: Sequence[Curves]) -> _Beyond:
     n, problems = len(plain), plain[0].fit_tp.shape[1]
     further, run_moved = np.full((n, n, problems), np.nan), np.full((n, n, problems), np.nan)
-    for i, j in permutations(range(n), 2):
-        mine, twin, other = ours[i], plain[i], plain[j]
-        further[i, j] = distances(mine, other, twin) - distances(twin, other, mine)
-        run_moved[i, j] = moved(other, mine, twin)
-    return _SameP(further, run_moved)
+    for j, i in combinations(range(n), 2):
+        further[i, j], run_moved[i, j] = _beyond_pair((ours[i], ours[j]), (plain[i], plain[j]))
+    return _Beyond(further, run_moved)
+
+
+def _beyond_pair(ours: tuple[Curves, Curves], plain: tuple[Curves, Curves]) -> tuple[Floats, Floats]:
+    """Of two seeds, per problem: pairs of equal seeds share their data and do not count."""
+    levels, compared_p = _levels(*ours, *plain)
+    problem_u = plain[0].problem_u
+    base_u = _normalized(plain[0].log_tu[0], problem_u)
+    further, way = [], []
+    for level_p in levels:
+        a_u, b_u, c_u, d_u = (run.conditional_u(level_p) for run in (*ours, *plain))
+        pairs = ((a_u, d_u), (b_u, c_u), (a_u, b_u), (c_u, d_u), (c_u, base_u), (d_u, base_u))
+        ad, bc, ab, cd, c, d = (_variation(x_u, y_u, problem_u) for x_u, y_u in pairs)
+        further.append((ad + bc - ab - cd) / 2)
+        way.append((c + d) / 2)
+    means = (np.where(compared_p, np.mean(values, axis=0), np.nan) for values in (further, way))
+    return next(means), next(means)
 
 
 def _levels(*runs: Curves) -> tuple[list[Floats], NDArray[np.bool_]]:

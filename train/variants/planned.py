@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from offleash.eval.errors import ConfigError
-from offleash.eval.report.numbers import DASH, estimate, share
-from offleash.eval.report.tables import Table
+from offleash.eval.report.numbers import DASH
 from offleash.eval.stats.exact_support import EPSILONS
 from offleash.train.variants.exact import ExactPath, check_same_base, outcomes, read_path
 from offleash.train.variants.exact_figures import LEASH, floors_figure, leash_figure
 from offleash.train.variants.hparams import write_hparams
-from offleash.train.variants.inertness import ANSWER_AWARE, REWARD_ONLY, Departure, departure_of
+from offleash.train.variants.inertness import Departure, departure_of
 from offleash.train.variants.origins import missing_words
 from offleash.train.variants.overlays import PLAIN
+from offleash.train.variants.planned_tables import mean_known, measured_of, name_of, planned_tables
 from offleash.train.variants.plans import CLAIM_SEEDS, CONFIRM, RULE, Plan
 from offleash.train.variants.report import FORMAT, Drawing, Report, check_ended, traced, write_report
 from offleash.train.variants.results import METRICS, Measured, Sweep, read_sweep
@@ -107,9 +107,9 @@ def planned(
         verdict=_verdict(judged),
         summary=_summary(judged, versions),
         drawings=drawings,
-        tables=_tables(judged, sweep, departures),
+        tables=planned_tables(judged, sweep, departures),
         notes=_notes(judged, sweep),
-        arms=[_name(arm) for arm in judged.arms],
+        arms=[name_of(arm) for arm in judged.arms],
         record=record(judged, versions, sweep, departures),
     )
 
@@ -121,7 +121,8 @@ def record(
     "inertness": {arm: offleash.train.variants.inertness.Departure}}
 
     ARM: arm, trial (the chosen one), control, seeds, word, better, no_worse (null if not judged), above (controls),
-    "pass_at_1", "nscr", "line", "gap" (each of the last three {eps: ESTIMATE}), "to_plain_line", "pass_difference",
+    "along" [[step, mean pass@1, mean NSCR], ...], "pass_at_1", "nscr", "line", "gap" (each of the last three {eps:
+    ESTIMATE}), "to_plain_line", "pass_difference",
     "gap_difference", "differences" {control: ESTIMATE}, "short" {control: by how much pass@1 is never reached},
     reached, problems_gained, problems_lost, rollouts, base_samples, seconds, sampled_nscr (the last four null if
     unknown). ESTIMATE: value, low, high, n (seeds). "origins" as in `offleash.train.variants.report`.
@@ -132,12 +133,12 @@ def record(
         "eps": judged.plan.eps,
         "confidence": judged.confidence,
         "missing": sweep.missing,
-        "arms": [_arm_record(arm, _measured(arm.trial, sweep)) for arm in judged.arms],
+        "arms": [_arm_record(arm, measured_of(arm.trial, sweep), judged.plan.eps) for arm in judged.arms],
         "inertness": {arm: found._asdict() for arm, found in departures.items()},
     }
 
 
-def _arm_record(arm: ArmResult, runs: Sequence[Measured]) -> dict[str, Any]:
+def _arm_record(arm: ArmResult, runs: Sequence[Measured], eps: float) -> dict[str, Any]:
     return {
         "arm": arm.trial.arm,
         "trial": arm.trial.name,
@@ -147,6 +148,7 @@ def _arm_record(arm: ArmResult, runs: Sequence[Measured]) -> dict[str, Any]:
         "better": arm.is_better,
         "no_worse": arm.no_worse,
         "above": arm.above,
+        "along": arm.trial.along(eps),
         "pass_at_1": arm.passed,
         **{
             key: {f"{eps:g}": value for eps, value in zip(EPSILONS, of, strict=True)}
@@ -160,10 +162,10 @@ def _arm_record(arm: ArmResult, runs: Sequence[Measured]) -> dict[str, Any]:
         "reached": arm.reached,
         "problems_gained": arm.gained,
         "problems_lost": arm.lost,
-        "rollouts": _mean([run.rollouts for run in runs]),
-        "base_samples": _mean([run.base_samples for run in runs]),
-        "seconds": _mean([run.seconds for run in runs]),
-        "sampled_nscr": _mean([run.last["nscr"] for run in runs]),
+        "rollouts": mean_known([run.rollouts for run in runs]),
+        "base_samples": mean_known([run.base_samples for run in runs]),
+        "seconds": mean_known([run.seconds for run in runs]),
+        "sampled_nscr": mean_known([run.last["nscr"] for run in runs]),
     }
 
 
@@ -210,136 +212,6 @@ def _departures(judged: Judged, paths: Mapping[str, ExactPath]) -> dict[str, Dep
     return {arm: departure_of(arm, runs, of[PLAIN]) for arm, runs in of.items() if arm != PLAIN}
 
 
-def _tables(judged: Judged, sweep: Sweep, departures: Mapping[str, Departure]) -> list[Table]:
-    found = [_arms(judged), _floors(judged), _differences(judged), _samples(judged, sweep)]
-    if departures:
-        found.append(_inertness(departures))
-    if len(judged.trials) > len(judged.arms):
-        found.append(_trials(judged))
-    return found
-
-
-def _arms(judged: Judged) -> Table:
-    e, eps = EPSILONS.index(judged.plan.eps), f"{judged.plan.eps:g}"
-    header = (
-        *("", "verdict", "seeds", "pass@1", f"NSCR({eps})", "leash line", "gap to the line", "gap at plain's pass@1"),
-        *("units reached", "problems gained", "problems lost"),
-    )
-    rows = [
-        (
-            _name(arm),
-            arm.word,
-            str(len(arm.trial.seeds)),
-            estimate(arm.passed),
-            estimate(arm.nscr_e[e]),
-            share(arm.line_e[e].value),
-            estimate(arm.gap_e[e]),
-            estimate(arm.to_plain_line),
-            *(f"{value:.1f}" for value in (arm.reached, arm.gained, arm.lost)),
-        )
-        for arm in judged.arms
-    ]
-    note = f"Exact probabilities. Leash line: {LEASH}. The last three are means over seeds at this floor."
-    return Table("arms", "Arms", header, tuple(rows), note)
-
-
-def _floors(judged: Judged) -> Table:
-    header = ("", *(f"NSCR({eps:g})" for eps in EPSILONS), *(f"gap({eps:g})" for eps in EPSILONS))
-    rows = [
-        (_name(arm), *(share(x.value) for x in arm.nscr_e), *(share(x.value) for x in arm.gap_e)) for arm in judged.arms
-    ]
-    note = "Only the plan's floor is judged. gap: NSCR minus that of the leash line at this pass@1."
-    return Table("floors", "Every floor", header, tuple(rows), note)
-
-
-def _differences(judged: Judged) -> Table:
-    controls = [arm.trial.arm for arm in judged.arms if arm.trial.is_control]
-    rows = [
-        (
-            _name(arm),
-            DASH if arm.pass_difference is None else estimate(arm.pass_difference),
-            DASH if arm.no_worse is None else "yes" if arm.no_worse else "not shown",
-            DASH if arm.gap_difference is None else estimate(arm.gap_difference),
-            *(_difference(arm, control) for control in controls),
-        )
-        for arm in judged.arms
-    ]
-    header = ("", "pass@1 − plain", "no worse", "gap − plain", *(f"NSCR − {control}" for control in controls))
-    note = (
-        "gap: NSCR minus that of the leash line at the run's own pass@1. NSCR against the control where its pass@1 "
-        "first was the arm's (interpolated). †: the control never got there and stands at its highest pass@1, where "
-        "it has lost less; the number is how much lower that is, on average over seeds."
-    )
-    return Table("differences", "Against plain and the controls at equal pass@1", header, tuple(rows), note)
-
-
-def _difference(arm: ArmResult, control: str) -> str:
-    if control not in arm.differences:
-        return DASH
-    mark = f" † {share(arm.short[control])}" if control in arm.short else ""
-    return estimate(arm.differences[control]) + mark
-
-
-def _samples(judged: Judged, sweep: Sweep) -> Table:
-    rows = []
-    for arm in judged.arms:
-        runs = _measured(arm.trial, sweep)
-        drawn, base = _mean([run.rollouts for run in runs]), _mean([run.base_samples for run in runs])
-        total = None if drawn is None or base is None else drawn + base
-        counts = [DASH if value is None else f"{value:,.0f}" for value in (drawn, base, total)]
-        seconds = _mean([run.seconds for run in runs])
-        sampled = _mean([run.last["nscr"] for run in runs])
-        cells = (DASH if seconds is None else f"{seconds:,.0f}", DASH if sampled is None else share(sampled))
-        rows.append((_name(arm), *counts, *cells))
-    header = ("", "rollouts", "base samples", "total samples", "seconds", f"sampled NSCR@{sweep.k}")
-    note = "Means over seeds. Seconds: of training steps by the wall clock of the machine, without measurements."
-    return Table("samples", "Samples and compute", header, tuple(rows), note)
-
-
-def _inertness(departures: Mapping[str, Departure]) -> Table:
-    rows = [
-        (
-            arm,
-            "rewards" if arm in REWARD_ONLY else "answers" if arm in ANSWER_AWARE else DASH,
-            str(found.problems),
-            estimate(found.departure),
-            found.word or DASH,
-            estimate(found.at_same_p),
-            found.word_at_same_p or DASH,
-            estimate(found.entropy),
-            estimate(found.entropy_from_base),
-            found.entropy_word or DASH,
-            estimate(found.forward_kl),
-        )
-        for arm, found in departures.items()
-    ]
-    header = (
-        *("", "advantage sees", "problems", "departure from plain's path", "prediction", "departure at the same P"),
-        *("prediction", "entropy − plain", "entropy − base", "that it falls", "forward KL − plain"),
-    )
-    note = (
-        "Of the distribution over correct answers given correctness, at equal P of a problem (recipes/variants/"
-        "PREDICTIONS.md). Departure: 0 as plain's seeds among themselves, 1 as far again as plain moved; first as it "
-        "was written down, then with all distances at the same P. Forward KL of the base over correct answers at equal "
-        "pass@1. 95 % intervals over seeds, each by itself."
-    )
-    return Table("inertness", "Conditional inertness", header, tuple(rows), note)
-
-
-def _trials(judged: Judged) -> Table:
-    chosen = {arm.trial.name for arm in judged.arms}
-    rows = []
-    for trial in judged.trials:
-        passed, nscr = trial.mean(judged.plan.eps)
-        rows.append((trial.name, str(len(trial.seeds)), share(passed), share(nscr), "yes" * (trial.name in chosen)))
-    header = ("", "seeds", "pass@1", f"NSCR({judged.plan.eps:g})", "chosen")
-    note = (
-        f"Rule: {RULE}. Among an arm's trials with a pass@1 of at least the chosen plain's minus the margin the one "
-        "with the highest outcome, otherwise the one with the highest pass@1; of plain the highest pass@1."
-    )
-    return Table("trials", "Trials", header, tuple(rows), note)
-
-
 def _notes(judged: Judged, sweep: Sweep) -> tuple[str, ...]:
     plan = judged.plan
     problems = ", ".join(f"{key} {value}" for key, value in plan.problems.items())
@@ -360,16 +232,3 @@ def _notes(judged: Judged, sweep: Sweep) -> tuple[str, ...]:
         f"NSCR above plain's and every control's at equal pass@1, each with {CLAIM_SEEDS} seeds or more.",
         f"screened: a screen, or fewer than {CLAIM_SEEDS} seeds; nothing is claimed.",
     )
-
-
-def _name(arm: ArmResult) -> str:
-    return f"{arm.trial.name} (control)" if arm.trial.is_control and arm.trial.arm != PLAIN else arm.trial.name
-
-
-def _measured(trial: Trial, sweep: Sweep) -> list[Measured]:
-    return [run for run in sweep.runs if run.variant == trial.name]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return math.fsum(known) / len(known) if known else None

@@ -61,6 +61,17 @@ class Trial:
         passed, nscr = np.mean(ends, axis=0)
         return float(passed), float(nscr)
 
+    def along(self, eps: float) -> list[tuple[int, float, float]]:
+        """Step, pass@1 and NSCR(eps) at each measured step that all seeds have, means over seeds."""
+        e = EPSILONS.index(eps)
+        at = []
+        for run in self.runs.values():
+            values = zip(run.pass_tg[:, 0], run.nscr_tge[:, 0, e], strict=True)
+            at.append(dict(zip(run.steps, values, strict=True)))
+        shared = sorted(set.intersection(*(set(one) for one in at)))
+        means = [np.mean([one[step] for one in at], axis=0) for step in shared]
+        return [(step, float(passed), float(nscr)) for step, (passed, nscr) in zip(shared, means, strict=True)]
+
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
@@ -193,7 +204,12 @@ def _result(
 
 
 def at_equal_pass(run: ExactRun, pass_g: Floats, e: int) -> Floats:
-    """NSCR of the run where its pass@1 first was `pass_g`, on each set of problems."""
+    """NSCR of the run where its pass@1 first was `pass_g`, on each set of problems.
+
+    A run that never got there on all problems stands at the same step on every set: else the jackknife would jump.
+    """
+    if pass_g[0] > run.pass_tg[:, 0].max():
+        return run.nscr_tge[run.pass_tg[:, 0].argmax(), :, e]
     places = [first_reached(run.pass_tg[:, g].tolist(), float(target)) for g, target in enumerate(pass_g)]
     return np.array([place.between(run.nscr_tge[:, g, e].tolist()) for g, place in enumerate(places)])
 

@@ -43,6 +43,14 @@ def test_another_seed_and_another_variant_draw_nothing(make_trainer, tmp_path, c
     assert parts(the_pool(tmp_path)) == before
 
 
+def test_fresh_samples_are_those_of_the_seed(make_trainer, tmp_path) -> None:
+    for name, seed in (("one", 8), ("two", 9), ("again", 8)):
+        make_trainer(name, [Rehearsal(**SMALL, fresh=True)], max_steps=1, seed=seed).train()
+    pools = [Pool.open(path) for path in (tmp_path / "base-pools").iterdir()]
+    assert len(pools) == 2
+    assert texts(pools[0]) != texts(pools[1])
+
+
 def test_drawing_leaves_the_training_alone(make_trainer, trajectory, tmp_path) -> None:
     rows = []
     for name in ("drawing", "finding"):

@@ -78,6 +78,10 @@ def test_the_record_has_the_plan_and_a_verdict_for_every_arm(report):
     assert gap == pytest.approx(arms["focal"]["nscr"]["0.001"]["value"] - arms["focal"]["line"]["0.001"]["value"])
     assert (arms["plain"]["rollouts"], arms["plain"]["base_samples"], arms["plain"]["seconds"]) == (25600, 512, 61.5)
     assert arms["plain"]["sampled_nscr"] == -0.125
+    assert arms["plain"]["along"][0][2] == 0.0
+    assert arms["plain"]["along"][-1][1:] == pytest.approx(
+        [arms["plain"]["pass_at_1"]["value"], arms["plain"]["nscr"]["0.001"]["value"]]
+    )
     assert set(report["inertness"]) == {"low_lr", "focal", "pkpo"}
     assert report["inertness"]["pkpo"]["departure"]["n"] == 8
 

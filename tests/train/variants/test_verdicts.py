@@ -7,9 +7,9 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.exact_support import EPSILONS
-from offleash.train.variants.exact import outcomes
+from offleash.train.variants.exact import ExactRun, outcomes
 from offleash.train.variants.plans import RULE, Plan
-from offleash.train.variants.verdicts import Trial, choose, judge
+from offleash.train.variants.verdicts import Trial, at_equal_pass, choose, judge
 
 EPS = 1e-3
 E = EPSILONS.index(EPS)
@@ -210,6 +210,23 @@ def test_plain_stopped_early_is_not_above_plain_at_equal_pass(bandits):
     assert found.nscr_e[E].value > by_arm(judge(plan(), arms))["plain"].nscr_e[E].value + 0.05
     assert abs(found.differences["plain"].value) < 0.02
     assert found.no_worse is False
+
+
+def test_a_run_that_never_got_there_stands_at_one_step_on_every_set_of_problems():
+    pass_tg = np.array([[0.2, 0.2, 0.2], [0.4, 0.3, 0.5], [0.39, 0.31, 0.48]])
+    nscr_tge = np.array([[0.0, 0.0, 0.0], [-0.1, -0.2, -0.3], [-0.6, -0.7, -0.8]])[:, :, None]
+    run = ExactRun((0, 1, 2), pass_tg, nscr_tge, np.zeros((3, 1)), 0.0, *[np.zeros(1, dtype=np.int64)] * 3)
+    assert at_equal_pass(run, np.array([0.45, 0.45, 0.45]), 0).tolist() == [-0.1, -0.2, -0.3]
+    assert at_equal_pass(run, np.array([0.3, 0.25, 0.35]), 0) == pytest.approx([-0.05, -0.1, -0.15])
+
+
+def test_means_along_a_run_are_of_the_steps_that_every_seed_measured(bandits):
+    lab = bandits(np.random.default_rng(0), 20)
+    runs = {s: outcomes(lab.path(lab.tilted(0.5), *[lab.tilted(1.0)] * s)) for s in (1, 2)}
+    along = Trial("plain", "plain", True, runs).along(EPS)
+    assert [step for step, *_ in along] == list(runs[1].steps)
+    assert along[0][2] == 0.0
+    assert along[1][1] == pytest.approx(np.mean([run.pass_tg[1, 0] for run in runs.values()]))
 
 
 def test_trials_are_chosen_by_the_rule_of_the_plan(bandits):

@@ -52,6 +52,7 @@ class Anchor(BaseRehearsing):
     problems: the number of training problems, taken from the start.
     k: base samples per problem.
     batch: samples per micro-batch, over all ranks; None takes a quarter of its rollouts.
+    fresh: draw base samples for the run's own seed, instead of one set for all seeds.
     """
 
     name = "anchor"
@@ -65,12 +66,13 @@ class Anchor(BaseRehearsing):
         problems: int = 1024,
         k: int = 32,
         batch: int | None = None,
+        fresh: bool = False,
     ) -> None:
         if kind == "nll":
             raise ConfigError("kind nll of anchor is an explorer of its own: name it rehearsal, and leave kind out")
         if kind not in DIVERGENCES:
             raise ConfigError(f"kind of anchor must be one of {', '.join(DIVERGENCES)}, got {kind!r}")
-        super().__init__(eta, weighting, gate, problems, k, batch)
+        super().__init__(eta, weighting, gate, problems, k, batch, fresh)
         self.kind = kind
 
     def attach(self, trainer: ExplorerTrainer) -> None:

@@ -1,8 +1,9 @@
 """Correct completions of training problems: sampled from the base, or read from a file of a teacher's traces.
 
 Base samples are a pool, drawn once and kept next to the monitor's. It depends on the base, the problems, k and the
-sampling settings, not on the seed of the run: other seeds and variants reuse it. Drawing does not touch the random
-numbers of training. A resumed run draws only what is missing, from the frozen base, never from the policy.
+sampling settings, not on the seed of the run: other seeds and variants reuse it, so what they have in common is not in
+the spread of their seeds, unless the samples are `fresh`. Drawing does not touch the random numbers of training. A
+resumed run draws only what is missing, from the frozen base, never from the policy.
 
 A teacher's file is JSONL with problem_id and completion; its traces are verified when it is read.
 """
@@ -39,8 +40,13 @@ class Solved:
     answers: tuple[str | None, ...]
 
 
-def base_solutions(trainer: ExplorerTrainer, problems: Sequence[Problem], k: int, step: int) -> list[Solved]:
-    """The problems that the base solves in k samples, on every rank. Collective; at `step` 0 the policy is the base."""
+def base_solutions(
+    trainer: ExplorerTrainer, problems: Sequence[Problem], k: int, step: int, fresh: bool = False
+) -> list[Solved]:
+    """The problems that the base solves in k samples, on every rank. Collective; at `step` 0 the policy is the base.
+
+    `fresh`: samples of the run's own seed.
+    """
     folder, batch = Path(trainer.args.output_dir).parent / "base-pools", trainer.args.generation_batch_size
     callbacks = trainer.callback_handler.callbacks
     if (monitor := next((each for each in callbacks if isinstance(each, SupportCallback)), None)) is not None:
@@ -48,7 +54,8 @@ def base_solutions(trainer: ExplorerTrainer, problems: Sequence[Problem], k: int
         folder, batch = monitor.base_pools, monitor.batch_size * trainer.accelerator.num_processes
     task, sampling = _Part(trainer.verifier.task, problems), as_trained(trainer)
     filler = PolicyPool(trainer, task, k=k, sampling=sampling, score_k=0, batch=batch, kl_to_base=False)
-    ranks, seed = Ranks(trainer.accelerator), derive_seed("training problems", "base")
+    own = (trainer.args.seed,) if fresh else ()
+    ranks, seed = Ranks(trainer.accelerator), derive_seed("training problems", "base", *own)
     spec = ranks.on_main(lambda: filler.base_spec(seed))
     pool = filler.fill_base(folder, spec, seed, step=step)
     return ranks.from_main(lambda: _correct_samples(pool, problems))

@@ -23,6 +23,7 @@ class Rehearsal(BaseRehearsing):
     problems: the number of training problems, taken from the start.
     k: base samples per problem.
     batch: samples per micro-batch, over all ranks; None takes a quarter of its rollouts.
+    fresh: draw base samples for the run's own seed, instead of one set for all seeds.
     """
 
     name = "rehearsal"
@@ -35,5 +36,6 @@ class Rehearsal(BaseRehearsing):
         problems: int = 1024,
         k: int = 32,
         batch: int | None = None,
+        fresh: bool = False,
     ) -> None:
-        super().__init__(eta, weighting, gate, problems, k, batch)
+        super().__init__(eta, weighting, gate, problems, k, batch, fresh)

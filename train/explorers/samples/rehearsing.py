@@ -76,21 +76,25 @@ class Rehearsing(Explorer):
 class BaseRehearsing(Rehearsing):
     """The samples are the base's correct completions of training problems, drawn before the first step.
 
-    It costs `problems` x `k` base samples, once for all runs (`base_samples.py`). Nothing is saved in checkpoints.
+    It costs `problems` x `k` base samples, once for all runs, or for each seed if they are `fresh` (`base_samples.py`).
+    Nothing is saved in checkpoints.
     """
 
-    def __init__(self, eta: float, weighting: str, gate: float, problems: int, k: int, batch: int | None) -> None:
+    def __init__(
+        self, eta: float, weighting: str, gate: float, problems: int, k: int, batch: int | None, fresh: bool
+    ) -> None:
         super().__init__(eta, batch)
         if weighting not in ("sample", "unit"):
             raise ConfigError(f"weighting of {self.name} must be sample or unit, got {weighting!r}")
         check_fraction(self.name, gate=gate)
         check_at_least_1(self.name, problems=problems, k=k)
-        self.weighting, self.gate, self.problems, self.k = weighting, gate, problems, k
+        self.weighting, self.gate, self.problems, self.k, self.fresh = weighting, gate, problems, k, fresh
 
     def prepare(self, step: int) -> None:
         """Load or draw the base samples to rehearse."""
         trainer = self.trainer
-        solved = base_solutions(trainer, trainer.verifier.task.problems[: self.problems], self.k, step)
+        problems = trainer.verifier.task.problems[: self.problems]
+        solved = base_solutions(trainer, problems, self.k, step, self.fresh)
         chosen = [problem for problem in solved if len(problem.completions) / self.k <= self.gate]
         if not chosen:
             raise ConfigError(
