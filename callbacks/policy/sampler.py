@@ -11,9 +11,8 @@ rounds are the same, as when k was a multiple of the block size and the last rou
 """
 
 import random
-from bisect import insort
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.callbacks.policy.multi_turn import MultiTurn
 from offleash.callbacks.policy.ranks import Ranks
+from offleash.callbacks.policy.stream import Stream, Wanted, is_due
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_seam import (
     TokenizedPrompts,
@@ -47,18 +47,8 @@ from offleash.eval.sampling import Sampling, round_seed
 
 T = TypeVar("T")
 
-JUDGED_OF = 64
-"""Completions of a stream are judged once they are one in so many of those that run: one by one at its end."""
 PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
 """Fields of a processor's output that have one value per token."""
-
-
-class Stream(NamedTuple):
-    """How a round is drawn in one stream by each process for itself: its blocks, those of its own problems, and how
-    many more successes each problem needs. Draws behind the last one needed are taken back."""
-
-    shares: tuple[tuple[Block, ...], ...]
-    needed: Mapping[int, int]
 
 
 class Round(NamedTuple):
@@ -142,45 +132,6 @@ def plan_rounds(
         per_round = max((batch if scored else batch * stream) // each, 1)
         rounds += [Round(tuple(share[i : i + per_round]), scored) for i in range(0, len(share), per_round)]
     return rounds
-
-
-class Wanted:
-    """Which draws of a stream are still wanted; a draw is known by its place among the slots.
-
-    A problem ends at the last success that it needs, in the order of indices. Once so many of its draws have succeeded,
-    it ends at the last of these or before: what has a higher index cannot matter. Lower ones can, and go on.
-    """
-
-    def __init__(self, slots: Sequence[tuple[int, int]], needed: Mapping[int, int]) -> None:
-        self.slots, self.needed = slots, needed
-        self.ended, self.dropped = set[int](), set[int]()
-        self._won: defaultdict[int, list[int]] = defaultdict(list)
-        self._places: defaultdict[int, list[int]] = defaultdict(list)
-        for place, (problem, _) in enumerate(slots):
-            self._places[problem].append(place)
-
-    @property
-    def running(self) -> int:
-        return len(self.slots) - len(self.ended) - len(self.dropped)
-
-    def end(self, places: Sequence[int]) -> None:
-        self.ended.update(places)
-
-    def take_back(self, correct: Sequence[int]) -> set[int]:
-        """Which draws to take back, now that those at these places are known to be correct."""
-        for place in correct:
-            problem, index = self.slots[place]
-            insort(self._won[problem], index)
-        found = {place for problem in {self.slots[place][0] for place in correct} for place in self._behind(problem)}
-        found -= self.ended | self.dropped
-        self.dropped |= found
-        return found
-
-    def _behind(self, problem: int) -> list[int]:
-        needed, won = self.needed[problem], self._won[problem]
-        if len(won) < needed:
-            return []
-        return [place for place in self._places[problem] if self.slots[place][1] > won[needed - 1]]
 
 
 class TrainerSampler:
@@ -306,21 +257,31 @@ class TrainerSampler:
     def _streamed(self, slots: Sequence[tuple[int, int]], stream: Stream, judge: Judge) -> list[Drawn]:
         wanted, waiting = Wanted(slots, stream.needed), list[tuple[int, list[int]]]()
         verdicts: dict[int, Verdict] = {}
+        failures: list[Exception] = []
+        begun, spent = time.monotonic(), 0.0
 
         def unwanted(ended: Sequence[tuple[int, list[int]]]) -> set[int]:
+            nonlocal spent
             wanted.end([place for place, _ in ended])
             waiting.extend(ended)
-            if len(waiting) * JUDGED_OF < wanted.running:
+            now = time.monotonic()
+            if not is_due(len(waiting), wanted.running, spent, now - begun):
                 return set()
             places, rows = zip(*waiting, strict=True)
             waiting.clear()
             texts = self.decode(rows, skip_special_tokens=True)
-            found = judge([slots[place][0] for place in places], texts, [self._is_cut(ids) for ids in rows])
+            try:
+                found = judge([slots[place][0] for place in places], texts, [self._is_cut(ids) for ids in rows])
+            except Exception as error:  # raised on every rank, once no engine waits for another
+                failures.append(error)
+                return wanted.take_back_all()
+            spent += time.monotonic() - now
             verdicts.update(zip(places, found, strict=True))
             return wanted.take_back([place for place in places if verdicts[place].correct])
 
         with taking_back(self.trainer, unwanted):
             drawn = self._turn(slots, 1)
+        self.ranks.on_all(partial(_raise_first, failures), waits=False)
         for place, verdict in verdicts.items():
             drawn[place].draw.verdict = verdict
         return [one for place, one in enumerate(drawn) if place in wanted.ended]
@@ -477,3 +438,8 @@ def isolated_rng() -> Iterator[None]:
             np.random.set_state(numpy_state)
             if mps_state is not None:
                 torch.mps.set_rng_state(mps_state)
+
+
+def _raise_first(failures: Sequence[Exception]) -> None:
+    if failures:
+        raise failures[0]

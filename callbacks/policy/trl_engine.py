@@ -6,6 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
@@ -77,9 +78,10 @@ def engine_processes(trainer: PolicyTrainer) -> int:
 def draw_as_one(trainer: PolicyTrainer) -> None:
     """Let the processes of one engine draw with the random state of the first of them; calling it again is harmless.
 
-    TRL seeds them alike, once. Then dropout advances each one's random numbers by what its own rollouts take, and
-    processes that pick different tokens write garbage. Relies on `vllm_generation.tp_group`, and on vLLM's sampler
-    using torch's random state.
+    TRL seeds them alike, once. Then dropout, or a reward function, advances each one's random numbers by what its own
+    rollouts take, and processes that pick different tokens write garbage. Relies on `vllm_generation.tp_group`, and on
+    vLLM's sampler using torch's random state, or numpy's: its newer model runner, which GPUs use, draws a seed for each
+    request from the latter.
     """
     if engine_processes(trainer) > 1:
         generation = vllm_of(trainer)
@@ -100,12 +102,14 @@ def _generate_as_one(generation: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _random_state() -> Any:
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    on_device = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    return torch.get_rng_state(), on_device, np.random.get_state()
 
 
 def _set_random_state(state: Any) -> None:
-    on_cpu, on_device = state
+    on_cpu, on_device, of_numpy = state
     torch.set_rng_state(on_cpu)
+    np.random.set_state(of_numpy)
     if on_device is not None:
         torch.cuda.set_rng_state(on_device)
 

@@ -103,12 +103,19 @@ def has_adapter_off(model: Any) -> bool:
 
 
 def check_mergeable(model: Any) -> None:
-    """Raise ConfigError for adapters that are not a change of the model's weights, such as prompt tuning."""
-    from peft.tuners.tuners_utils import BaseTuner
+    """Raise ConfigError for an adapter that is no change of weights, or is on a weight that two layers share."""
+    from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 
     kinds = sorted({str(config.peft_type.value) for config in model.peft_config.values()})
     if not isinstance(model.base_model, BaseTuner):
         raise ConfigError(f"vLLM cannot serve a {'/'.join(kinds)} adapter in training: use LoRA, or use_vllm: false")
+    head = model.get_output_embeddings()
+    embedded = model.get_input_embeddings()
+    if isinstance(head, BaseTunerLayer) and head.get_base_layer().weight is getattr(embedded, "weight", None):
+        raise ConfigError(
+            "vLLM cannot serve an adapter on an output layer that shares its weights with the embeddings: leave it out "
+            "of lora_target_modules, or use_vllm: false"
+        )
 
 
 def _peft_weights(

@@ -39,7 +39,8 @@ def down(self, problems, completions, truncated=None):
 from offleash.callbacks.policy.pool import PolicyPool
 judge = PolicyPool._judge_streamed
 def judged(self, *args):
-    Countdown.verify = down
+    if os.environ.get("RANK", "0") == str(int(os.environ.get("WORLD_SIZE", "1")) - 1):
+        Countdown.verify = down
     return judge(self, *args)
 PolicyPool._judge_streamed = judged
 """
@@ -87,14 +88,17 @@ def test_problems_are_drawn_until_they_are_done_and_the_rest_is_taken_back(
 
 
 @pytest.mark.slow
-def test_a_verifier_that_is_down_ends_a_stream_and_not_what_follows_it(
-    tmp_path: Path, launch_patched: Any, colocated: dict[str, Any], monkeypatch: Any
+@pytest.mark.parametrize("processes", [None, "cpu_two_processes"])
+def test_a_verifier_that_is_down_ends_its_stream_and_then_the_run_on_every_process(
+    processes: str | None, tmp_path: Path, launch_patched: Any, colocated: dict[str, Any], monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("STREAMS", str(tmp_path / "streams"))
     (tmp_path / "streams").mkdir()
     plan = {"monitor_k": 1024, "monitor_successes": SUCCESSES, "monitor_score_k": 1, "monitor_every": 1}
-    done = launch_patched(tmp_path / "run", COUNTED + DOWN, None, max_steps=1, **plan, **colocated)
+    done = launch_patched(tmp_path / "run", COUNTED + DOWN, processes, max_steps=1, **plan, **colocated)
     assert done.returncode != 0
     assert "the verifier failed on" in done.stderr
     assert "the judge is down" in done.stderr
-    assert not (tmp_path / "streams" / "0").exists()  # the first stream did not come to its end
+    assert "the other processes wait" not in done.stderr  # each was told
+    asked, drawn = json.loads((tmp_path / "streams" / ("1" if processes else "0")).read_text())
+    assert drawn < asked / 2  # the stream did not come to its end

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from offleash.callbacks.policy.early_stop import EarlyStop, next_ends
-from offleash.callbacks.policy.sampler import Wanted
+from offleash.callbacks.policy.stream import Wanted, is_due
 from offleash.eval.pool.ledger import Ledger
 from offleash.eval.pool.pool import Pool
 from offleash.eval.pool.rows import Sample
@@ -73,6 +73,21 @@ def test_a_problem_is_drawn_as_far_as_its_rate_asks_for():
     ends = next_ends(draws, wins, 5, CAP, BLOCK)
     assert ends.tolist() == [8, 32, 128, 128, 128, 128]
     assert next_ends(np.array([0]), np.array([0]), 20, 16, 8).tolist() == [16]
+
+
+def test_a_stream_waits_with_judging_for_enough_completions_and_longer_for_a_slow_verifier():
+    assert is_due(waiting=1, running=64, spent=0.0, elapsed=0.0)
+    assert not is_due(waiting=1, running=65, spent=0.0, elapsed=10.0)
+    assert not is_due(waiting=500, running=1, spent=2.0, elapsed=10.0)
+    assert is_due(waiting=500, running=1, spent=2.0, elapsed=20.0)
+
+
+def test_all_that_runs_can_be_taken_back_at_once():
+    wanted = Wanted([(0, 0), (0, 1), (0, 2), (1, 0)], {0: 1, 1: 1})
+    wanted.end([0])
+    assert wanted.take_back([0]) == {1, 2}
+    assert wanted.take_back_all() == {3}
+    assert wanted.running == 0
 
 
 def streamed(pool, correct_pk, rng, processes, expected_p=None):

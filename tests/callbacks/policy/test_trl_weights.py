@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from trl.distributed import DistributedBackend
@@ -168,6 +169,12 @@ def test_an_adapter_that_is_no_change_of_weights_is_refused(model: Any) -> None:
         served(prompted)
 
 
+def test_an_adapter_on_a_head_that_is_the_embedding_too_is_refused(model: Any) -> None:
+    assert model.config.tie_word_embeddings
+    with pytest.raises(ConfigError, match="shares its weights"):
+        served(adapted(model, target_modules=["q_proj", "lm_head"]))
+
+
 def test_a_monitor_on_a_stock_trainer_takes_the_sync_over_and_the_base_is_served_wrapped_or_not(
     make_trainer: Any, model: Any
 ) -> None:
@@ -202,9 +209,10 @@ def test_processes_of_one_engine_share_their_random_numbers(stand_in_trainer: An
     assert groups(False, "colocate", 2) == [0, 1, 2, 3]
 
 
-# Sharded models, in a process of their own: a process group stays in a process for good
+# Sharded models, in two processes of their own: a process group stays in a process for good
 
 
+PROCESSES = 2
 WRAPPINGS = ("plain", "ddp", "zero2", "zero3", "fsdp2")
 OWN_PROCESS = "OFFLEASH_TEST_WRAPPINGS"
 
@@ -217,7 +225,7 @@ def wrap(model: Any, wrapping: str, trained: bool) -> Any:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        mesh = init_device_mesh("cpu", (1,))
+        mesh = init_device_mesh("cpu", (PROCESSES,))
         for layer in (module for name, module in model.named_modules() if name.split(".")[-2:-1] == ["layers"]):
             fully_shard(layer, mesh=mesh)
         return fully_shard(model, mesh=mesh)
@@ -225,7 +233,8 @@ def wrap(model: Any, wrapping: str, trained: bool) -> Any:
         import deepspeed
 
         stage = int(wrapping[-1]) if trained or wrapping == "zero3" else 0  # as TRL's prepare_deepspeed
-        zero = {"zero_optimization": {"stage": stage}, "train_batch_size": 1, "zero_allow_untested_optimizer": True}
+        zero = {"zero_optimization": {"stage": stage}, "train_batch_size": PROCESSES}
+        zero["zero_allow_untested_optimizer"] = True
         trainable = [weight for weight in model.parameters() if weight.requires_grad]
         optimizer = torch.optim.SGD(trainable, lr=0.1) if trained else None
         return deepspeed.initialize(model=model, config={**zero, "bf16": {"enabled": True}}, optimizer=optimizer)[0]
@@ -252,22 +261,52 @@ def cases(model: Any) -> Iterator[tuple[str, bool]]:
         yield f"{wrapping} lora unmoved", hash_weights(wrapped.named_parameters()) == before
 
 
+def same_draws() -> Iterator[tuple[str, bool]]:
+    """Of processes of one engine whose random states are apart, as vLLM's samplers draw: by torch, and by numpy."""
+    rank = torch.distributed.get_rank()
+    np.random.seed(rank)
+    torch.manual_seed(rank)
+
+    class Engine:
+        def generate(self) -> list[float]:
+            return [float(torch.rand(1)), float(np.random.rand())]
+
+    group = torch.distributed.new_group()
+    generation = SimpleNamespace(mode="colocate", tensor_parallel_size=PROCESSES, tp_group=group, llm=Engine())
+    trl_seam.draw_as_one(cast(Any, SimpleNamespace(use_vllm=True, vllm_generation=generation)))
+    before = [float(np.random.rand()), float(torch.rand(1))]
+    found: list[Any] = [None] * PROCESSES
+    torch.distributed.all_gather_object(found, (before, generation.llm.generate()))
+    yield "states apart", found[0][0] != found[1][0]
+    yield "draws as one", found[0][1] == found[1][1]
+    ahead = np.random.RandomState(rank)
+    ahead.rand(2 - bool(rank))  # the first process's own draws go on behind the engine's
+    yield "own state afterwards", float(np.random.rand()) == float(ahead.rand())
+
+
 @pytest.mark.slow
 def test_every_wrapping_serves_policy_and_base_as_the_plain_model(request: Any, tmp_path: Path) -> None:
-    nodeid = f"{Path(__file__).relative_to(request.config.rootpath)}::test_wrappings_in_their_own_process"
+    nodeid = f"{Path(__file__).relative_to(request.config.rootpath)}::test_wrappings_in_their_own_processes"
     line = [sys.executable, "-m", "pytest", "-q", "-m", "slow", nodeid]
-    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    env = {**os.environ, **alone, "DS_ACCELERATOR": "cpu", OWN_PROCESS: str(tmp_path / "found"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(line, cwd=request.config.rootpath, env=env, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout[-6000:]
-    found = json.loads((tmp_path / "found").read_text())
-    assert len(found) == 6 * len(WRAPPINGS)
-    assert [name for name, is_same in found.items() if not is_same] == []
+    shared = {"WORLD_SIZE": str(PROCESSES), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "OMP_NUM_THREADS": "1"}
+    shared |= {"DS_ACCELERATOR": "cpu", OWN_PROCESS: str(tmp_path)}
+    processes = []
+    for rank in map(str, range(PROCESSES)):
+        env = {**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank}
+        with (tmp_path / f"log-{rank}").open("w") as log:
+            folder = request.config.rootpath
+            processes.append(subprocess.Popen(line, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT))
+    for rank, process in enumerate(processes):
+        assert process.wait(timeout=900) == 0, (tmp_path / f"log-{rank}").read_text()[-6000:]
+        found = json.loads((tmp_path / f"found-{rank}").read_text())
+        assert len(found) == 6 * len(WRAPPINGS) + 3
+        assert [name for name, is_same in found.items() if not is_same] == []
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(OWN_PROCESS not in os.environ, reason="the test above runs it")
-def test_wrappings_in_their_own_process(model: Any) -> None:
-    store = torch.distributed.TCPStore("127.0.0.1", 0, 1, True)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    Path(os.environ[OWN_PROCESS]).write_text(json.dumps(dict(cases(model))))
+def test_wrappings_in_their_own_processes(model: Any) -> None:
+    folder, rank = Path(os.environ[OWN_PROCESS]), int(os.environ["RANK"])
+    store = torch.distributed.FileStore(str(folder / "store"), PROCESSES)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=PROCESSES)
+    (folder / f"found-{rank}").write_text(json.dumps(dict([*cases(model), *same_draws()])))
