@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("train.commands",),
+    ("train.variants.planned",),
     ("train.variants",),
     ("train",),
     ("train.run_folder",),

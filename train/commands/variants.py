@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     _check_options(options, argv[at + 1 :])
     # TRL and torch: only if the flags can be used.
     from offleash.train.variants.overlays import ANY_PROCESSES, find_overlays
-    from offleash.train.variants.planned import write_planned
+    from offleash.train.variants.planned.report import write_planned
     from offleash.train.variants.plans import planned_runs, read_plan, record_plan, stored_plans
     from offleash.train.variants.report import write_described
     from offleash.train.variants.runs import check_runs, make_runs

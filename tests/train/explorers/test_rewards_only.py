@@ -13,7 +13,7 @@ import torch
 from offleash.train.explorers import EXPLORERS, find_explorer
 from offleash.train.explorers.base import Explorer
 from offleash.train.trainer import ExploringTrainer
-from offleash.train.variants.inertness import ANSWER_AWARE, REWARD_ONLY
+from offleash.train.variants.planned.inertness import ANSWER_AWARE, REWARD_ONLY
 
 REWARDS_ONLY = {name for name in EXPLORERS if find_explorer(name).rewards_only}
 OBSERVERS = {"mode_replay", "reference_reset", "seeding"}

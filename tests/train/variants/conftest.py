@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offleash.train.variants.exact import ExactPath
+from offleash.train.variants.planned.exact import ExactPath
 from offleash.train.variants.results import METRICS, Measured, Sweep
 
 BASE = dict.fromkeys(METRICS, math.nan) | {

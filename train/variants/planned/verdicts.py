@@ -28,11 +28,11 @@ from offleash.eval.stats.intervals import Estimate
 from offleash.eval.stats.leash.against import AgainstLine
 from offleash.eval.stats.leash.verdict import verdict
 from offleash.train.variants.equal_pass import first_reached
-from offleash.train.variants.exact import ExactRun
 from offleash.train.variants.overlays import PLAIN
+from offleash.train.variants.planned.exact import ExactRun
+from offleash.train.variants.planned.twoway import two_way
 from offleash.train.variants.plans import CLAIM_SEEDS, CONFIRM, EQUAL_SAMPLES, Plan
 from offleash.train.variants.significance import ALPHA, CONFIDENCE
-from offleash.train.variants.twoway import two_way
 
 Floats = NDArray[np.float64]
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from offleash.train.variants.exact import problem_sets
-from offleash.train.variants.twoway import two_way
+from offleash.train.variants.planned.exact import problem_sets
+from offleash.train.variants.planned.twoway import two_way
 
 
 def means(values_sp: np.ndarray, groups: int = 20) -> np.ndarray:

@@ -6,10 +6,10 @@ import pytest
 from offleash.eval.report.figure_style import image
 from offleash.eval.stats.exact_support import EPSILONS
 from offleash.eval.stats.leash.tilt import leash_line
-from offleash.train.variants.exact import outcomes
-from offleash.train.variants.exact_figures import LEASH, floors_figure, leash_figure
+from offleash.train.variants.planned.exact import outcomes
+from offleash.train.variants.planned.figures import LEASH, floors_figure, leash_figure
+from offleash.train.variants.planned.verdicts import Trial, judge
 from offleash.train.variants.plans import RULE, Plan
-from offleash.train.variants.verdicts import Trial, judge
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import numpy as np
 from offleash.eval.report.figure_style import BASE, DASHES, POLICY, SOFT, styled
 from offleash.eval.report.sanitize import one_line
 from offleash.eval.stats.exact_support import EPSILONS
-from offleash.train.variants.exact import ExactPath, leash_nscr
 from offleash.train.variants.figures import LINE, Point, draw_point, kind_handles, kind_of, name_points, window
 from offleash.train.variants.overlays import PLAIN
-from offleash.train.variants.verdicts import ArmResult, Judged
+from offleash.train.variants.planned.exact import ExactPath, leash_nscr
+from offleash.train.variants.planned.verdicts import ArmResult, Judged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,7 @@ import pytest
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.exact_support import EPSILONS, exact_support
 from offleash.eval.stats.leash.tilt import leash_line
-from offleash.train.variants.exact import check_same_base, outcomes, problem_sets, read_path
+from offleash.train.variants.planned.exact import check_same_base, outcomes, problem_sets, read_path
 
 
 def write(folder, step, probability_u, problem_u):

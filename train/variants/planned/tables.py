@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from offleash.eval.report.numbers import DASH, estimate, share
 from offleash.eval.report.tables import Table
 from offleash.eval.stats.exact_support import EPSILONS
-from offleash.train.variants.exact_figures import LEASH
-from offleash.train.variants.inertness import ANSWER_AWARE, REWARD_ONLY, Departure
 from offleash.train.variants.overlays import PLAIN
+from offleash.train.variants.planned.figures import LEASH
+from offleash.train.variants.planned.inertness import ANSWER_AWARE, REWARD_ONLY, Departure
+from offleash.train.variants.planned.verdicts import ArmResult, Judged, Trial
 from offleash.train.variants.plans import RULE
 from offleash.train.variants.results import Measured, Sweep
-from offleash.train.variants.verdicts import ArmResult, Judged, Trial
 
 
 def planned_tables(judged: Judged, sweep: Sweep, departures: Mapping[str, Departure]) -> list[Table]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from offleash.eval.stats.intervals import Estimate
 from offleash.train.variants.equal_pass import first_reached, rising
-from offleash.train.variants.exact import ExactPath
+from offleash.train.variants.planned.exact import ExactPath
 from offleash.train.variants.plans import CLAIM_SEEDS
 from offleash.train.variants.significance import CONFIDENCE, mean_over_seeds, t_quantile
 

@@ -7,9 +7,9 @@ import pytest
 
 from offleash.eval.errors import ConfigError
 from offleash.eval.stats.exact_support import EPSILONS
-from offleash.train.variants.exact import ExactRun, outcomes
+from offleash.train.variants.planned.exact import ExactRun, outcomes
+from offleash.train.variants.planned.verdicts import Trial, at_equal_pass, choose, judge
 from offleash.train.variants.plans import RULE, Plan
-from offleash.train.variants.verdicts import Trial, at_equal_pass, choose, judge
 
 EPS = 1e-3
 E = EPSILONS.index(EPS)

@@ -9,18 +9,18 @@ from typing import Any
 from offleash.eval.errors import ConfigError
 from offleash.eval.report.numbers import DASH
 from offleash.eval.stats.exact_support import EPSILONS
-from offleash.train.variants.exact import ExactPath, check_same_base, outcomes, read_path
-from offleash.train.variants.exact_figures import LEASH, floors_figure, leash_figure
 from offleash.train.variants.hparams import write_hparams
-from offleash.train.variants.inertness import Departure, departure_of
 from offleash.train.variants.origins import missing_words
 from offleash.train.variants.overlays import PLAIN
-from offleash.train.variants.planned_tables import mean_known, measured_of, name_of, planned_tables
+from offleash.train.variants.planned.exact import ExactPath, check_same_base, outcomes, read_path
+from offleash.train.variants.planned.figures import LEASH, floors_figure, leash_figure
+from offleash.train.variants.planned.inertness import Departure, departure_of
+from offleash.train.variants.planned.tables import mean_known, measured_of, name_of, planned_tables
+from offleash.train.variants.planned.verdicts import SCREENED, ArmResult, Judged, Trial, judge
 from offleash.train.variants.plans import CLAIM_SEEDS, CONFIRM, RULE, Plan
 from offleash.train.variants.report import FORMAT, Drawing, Report, check_ended, traced, write_report
 from offleash.train.variants.results import METRICS, Measured, Sweep, read_sweep
 from offleash.train.variants.runs import Run, asked_of, run_name
-from offleash.train.variants.verdicts import SCREENED, ArmResult, Judged, Trial, judge
 
 
 def write_planned(

@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from offleash.train.variants.exact import ExactPath
-from offleash.train.variants.inertness import (
+from offleash.train.variants.overlays import find_overlays
+from offleash.train.variants.planned.exact import ExactPath
+from offleash.train.variants.planned.inertness import (
     ANSWER_AWARE,
     REWARD_ONLY,
     Curves,
@@ -17,7 +18,6 @@ from offleash.train.variants.inertness import (
     forward_kl,
     moved,
 )
-from offleash.train.variants.overlays import find_overlays
 
 G = 8
 
