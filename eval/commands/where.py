@@ -5,7 +5,8 @@ first token, branching points (where texts of different correct answers part), o
 a lost answer's text up to its branching point and gives the probability to complete it. All of it is exact: the texts
 of all correct answers are enumerated, nothing is sampled.
 
-BASE and POLICY are files that a run with monitor_exact wrote, or models; models need --task.
+BASE and POLICY are files that a run with monitor_exact wrote, or models; models need --task. Of several policies of one
+base (other seeds, say) the means are over the units of all.
 
 examples:
     offleash where runs/lab/exact/step-000000.npz runs/lab/exact/step-000200.npz
@@ -36,13 +37,14 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"--figure must end in .png or .svg, got {options.figure}")
     task = _task(options)
     from offleash.eval.report.where import json_report, markdown_report, text_report, where_figure
-    from offleash.eval.scoring.positions import where_lost  # torch, which --help does without
+    from offleash.eval.scoring.positions import pooled, text_paths, where_lost  # torch, which --help does without
 
-    base, policy = (_units(side, task, options) for side in (options.base, options.policy))
-    found = where_lost(base, policy, options.eps)
+    base = _units(options.base, task, options)
+    paths = text_paths(base)
+    found = pooled([where_lost(base, _units(side, task, options), options.eps, paths) for side in options.policy])
     say(text_report(found))
     if options.json is not None:
-        write_atomic(options.json, json_report(found, {"base": options.base, "policy": options.policy}).encode())
+        write_atomic(options.json, json_report(found, options.base, options.policy).encode())
     if options.markdown is not None:
         write_atomic(options.markdown, f"{markdown_report(found)}\n".encode())
     if options.figure is not None:
@@ -53,7 +55,7 @@ def main(argv: list[str]) -> int:
 
 
 def _task(options: argparse.Namespace) -> Any:
-    if all(_is_file(side) for side in (options.base, options.policy)):
+    if all(_is_file(side) for side in (options.base, *options.policy)):
         return None
     if options.task is None:
         raise ConfigError("name the --task whose answers are enumerated: only .npz files of a run come without one")
@@ -89,11 +91,11 @@ def _units(side: str, task: Any, options: argparse.Namespace) -> "ExactUnits":
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser(
-        "where", __doc__, usage="offleash where BASE POLICY [--task TASK] [--eps EPS] [--figure FILE]"
+        "where", __doc__, usage="offleash where BASE POLICY... [--task TASK] [--eps EPS] [--figure FILE]"
     )
     add = parser.add_argument
     add("base", metavar="BASE", help="exact/step-000000.npz of a run; or hub id, folder, adapter's folder, or lab")
-    add("policy", metavar="POLICY", help="exact/step-*.npz of the same run, or what was trained from the base")
+    add("policy", metavar="POLICY", nargs="+", help="exact/step-*.npz of such runs, or what was trained from the base")
     add("--eps", type=float, default=1e-3, help="probability from which a unit is in support (default: %(default)s)")
     add("--task", help="for models: a task whose correct answers are listed with all their texts")
     add("--task-args", default="{}", metavar="JSON", help="arguments of the task")

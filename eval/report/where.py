@@ -1,7 +1,7 @@
 """Where support is lost, as tables and one figure."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from offleash.eval.report.figure_style import BASE, KEPT, styled
@@ -26,10 +26,11 @@ def markdown_report(found: Where) -> str:
     return "\n\n".join("\n".join([f"**{table.title}**", "", *markdown_table(table)]) for table in where_tables(found))
 
 
-def json_report(found: Where, sides: Mapping[str, str]) -> str:
-    """`sides`: what was compared. In pairs of numbers the base's is first; what is not defined is null."""
+def json_report(found: Where, base: str, policies: Sequence[str]) -> str:
+    """In pairs of numbers the base's is first; what is not defined is null."""
     groups = {name: _record(getattr(found, name)) for name in _SIDES}
-    return json_text({"format": 1, **sides, "eps": found.eps, "classes": list(CLASSES), **groups})
+    sides = {"base": base, "policies": list(policies)}
+    return json_text({"format": 2, **sides, "eps": found.eps, "classes": list(CLASSES), **groups})
 
 
 def where_tables(found: Where) -> list[Table]:

@@ -18,6 +18,7 @@ including its first branching point, or its last one, after which no other corre
 completing is exact: the sum over the texts that go through that point.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -109,6 +110,11 @@ def where_lost(base: ExactUnits, policy: ExactUnits, eps: float = 1e-3, paths: P
     ]
     held, holds = base.probability_u >= eps, policy.probability_u >= eps
     return Where(eps, *(_group(moved, done, chosen) for chosen in (held & ~holds, held & holds)))
+
+
+def pooled(found: Sequence[Where]) -> Where:
+    """Of several policies of one base: counts are sums, means are over the units of all of them."""
+    return Where(found[0].eps, *(_pooled([getattr(one, side) for one in found]) for side in ("lost", "kept")))
 
 
 def check_same_texts(base: ExactUnits, policy: ExactUnits) -> None:
@@ -224,6 +230,34 @@ def _group(moved: Shift, done: list[tuple[Completion, Completion]], chosen: NDAr
         after_first=(_mean(base_first.own_u[chosen]), _mean(policy_first.own_u[chosen])),
         any_after_first=(_mean(base_first.any_u[chosen]), _mean(policy_first.any_u[chosen])),
         after_last=(_mean(base_last.own_u[chosen]), _mean(policy_last.own_u[chosen])),
+    )
+
+
+def _pooled(groups: Sequence[Group]) -> Group:
+    units_g, branching_g = (np.array([getattr(group, name) for group in groups]) for name in ("units", "branching"))
+
+    def mean(name: str, weight_g: Ints) -> Floats:
+        """Over units: a group without any has NaN, and no weight."""
+        values_gx = np.array([np.atleast_1d(getattr(group, name)) for group in groups], dtype=np.float64)
+        known_gx = weight_g[:, None] * ~np.isnan(values_gx)
+        total_x = (np.where(np.isnan(values_gx), 0.0, values_gx) * known_gx).sum(axis=0)
+        count_x = known_gx.sum(axis=0)
+        return np.divide(total_x, count_x, out=np.full(count_x.shape, np.nan), where=count_x > 0)
+
+    def pair(name: str) -> tuple[float, float]:
+        base, policy = mean(name, branching_g).tolist()
+        return base, policy
+
+    return Group(
+        int(units_g.sum()),
+        float(mean("total", units_g)[0]),
+        tuple(mean("classes", units_g).tolist()),
+        float(mean("rewritten", units_g)[0]),
+        mean("depth_d", units_g),
+        int(branching_g.sum()),
+        pair("after_first"),
+        pair("any_after_first"),
+        pair("after_last"),
     )
 
 

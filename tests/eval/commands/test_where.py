@@ -37,6 +37,21 @@ def test_two_files_give_tables_numbers_and_a_figure(tmp_path, capsys):
     assert out["png"].read_bytes()[:4] == b"\x89PNG"
 
 
+def test_several_policies_are_pooled(tmp_path, capsys):
+    probabilities = {"base": (0.5, 0.4), "one": (0.9, 0.0001), "two": (0.4, 0.2), "three": (0.0001, 0.0002)}
+    for name, pair in probabilities.items():
+        units(*pair).save(tmp_path / f"{name}.npz")
+    sides = [str(tmp_path / f"{name}.npz") for name in probabilities]
+    assert main([*sides, "--json", str(tmp_path / "where.json")]) == 0
+    found = json.loads((tmp_path / "where.json").read_text())
+    assert found["policies"] == sides[1:]
+    assert (found["lost"]["units"], found["kept"]["units"]) == (3, 3)
+    lost, kept = ([0.0001 / 0.4, 0.0001 / 0.5, 0.0002 / 0.4], [0.9 / 0.5, 0.4 / 0.5, 0.2 / 0.4])
+    assert found["lost"]["total"] == pytest.approx(np.log(lost).mean())
+    assert found["kept"]["depth_d"][0] == pytest.approx(np.log(kept).mean())
+    assert found["kept"]["after_first"] == pytest.approx([0.9, 0.9])
+
+
 def test_a_model_that_lost_nothing_has_dashes_not_zeros(tmp_path, capsys):
     task = ["--task", "countdown", "--task-args", '{"split": "probe", "n": 2, "strict": true}']
     assert main(["lab", "lab", *task, "--max-new-tokens", "20", "--figure", str(tmp_path / "where.svg")]) == 0

@@ -51,14 +51,14 @@ def leash_figure(judged: Judged, base: ExactPath) -> "Figure":
     for arm in judged.arms:
         if arm.trial.arm == PLAIN:
             _, passed, nscr = zip(*arm.trial.along(judged.plan.eps), strict=True)
-            axes.plot(passed, nscr, color=POLICY, lw=0.8, zorder=1)
+            axes.plot(passed, nscr, color=SOFT, lw=1.0, zorder=1)
     at = [np.interp(point.x.value, curve_x, curve_y) for point in points]
     floor, top = window([point.y for point in points], 0.0)
     axes.set_xlim(low, high)
     axes.set_ylim(floor, max(top, 1.05 * max(at, default=0.0)))
     axes.set(xlabel="pass@1 (exact)", ylabel=f"NSCR at eps = {judged.plan.eps:g} (exact)")
     name_points(axes, points, LINE / (height - 1.0))
-    plain = Line2D([], [], color=POLICY, lw=0.8, label="plain along its run")
+    plain = Line2D([], [], color=SOFT, lw=1.0, label="plain along its run")
     handles = [
         Line2D([], [], color=BASE, ls=DASHES, label=LEASH),
         plain,
