@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 PROGRAM = """
-import json, sys, time
+import json, os, sys, time
 from datetime import timedelta
 from accelerate import PartialState
 from offleash.callbacks.policy.ranks import Ranks
@@ -66,6 +66,9 @@ found["still together"] = ranks.divide([1, 2, 3], doubled)
 found["alone inside"] = told(lambda: ranks.on_all(lambda: 1 / state.process_index, waits=True))
 with open(f"{sys.argv[1]}/{state.process_index}.json", "w") as file:
     json.dump(found, file)
+state.wait_for_everyone()
+state.destroy_process_group()
+os._exit(0)  # gloo's threads may abort an interpreter that is shutting down
 """
 
 

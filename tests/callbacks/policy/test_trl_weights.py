@@ -310,3 +310,5 @@ def test_wrappings_in_their_own_processes(model: Any) -> None:
     store = torch.distributed.FileStore(str(folder / "store"), PROCESSES)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=PROCESSES)
     (folder / f"found-{rank}").write_text(json.dumps(dict([*cases(model), *same_draws()])))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
