@@ -268,8 +268,9 @@ class PolicyPool:
 
     def _draw(self, pool: Pool | None, rounds: Sequence[Round], seed: int, name: str, from_base: bool) -> None:
         drawn = self.sampler.draw(rounds, seed, from_base=from_base, judge=self._judge_streamed)
-        show = pool is not None and bool(rounds) and not self.trainer.args.disable_tqdm
-        for draws in tqdm(drawn, visible(f"sampling {name}"), len(rounds), leave=False, disable=not show):
+        # A stream, which is alone, has a bar of its own draws.
+        hidden = pool is None or not rounds or rounds[0].stream is not None or self.trainer.args.disable_tqdm
+        for draws in tqdm(drawn, visible(f"sampling {name}"), len(rounds), leave=False, disable=hidden):
             verdicts = self.ranks.divide(draws, self._judge)
             self.ranks.on_main(partial(self._append, pool, draws, verdicts))
 

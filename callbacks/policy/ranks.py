@@ -5,7 +5,7 @@ that may fail runs between collectives, and its outcome is exchanged. An error t
 that met it, and the launcher ends the others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -89,6 +89,12 @@ class Ranks:
         done = self.on_all(lambda: list(work(items[rank::count])), waits=False)
         shares = [done] if self.is_alone else gather_object([done])
         return [shares[place % count][place // count] for place in range(len(items))]
+
+    def gathered(self, items: Sequence[T]) -> Iterator[list[T]]:
+        """The items of all ranks on every rank, a block at a time; ranks may have different numbers of them."""
+        each = -(-BLOCK // self.accelerator.num_processes)
+        for start in range(0, max(gather_object([len(items)])), each):
+            yield gather_object(list(items[start : start + each]))
 
     def led_by_main(
         self,

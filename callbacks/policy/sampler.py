@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object, set_seed
 from torch.nn.utils.rnn import pad_sequence
+from tqdm.auto import tqdm
 
 from offleash.callbacks.policy.frozen_base import frozen_base
 from offleash.callbacks.policy.multi_turn import MultiTurn
@@ -174,7 +175,8 @@ class TrainerSampler:
     def draw(
         self, rounds: Sequence[Round], seed: int, *, from_base: bool = False, judge: Judge | None = None
     ) -> Iterator[list[Draw]]:
-        """One list of draws per round, the same on every rank. `from_base` draws from the frozen base.
+        """One list of draws per round, of a stream several; the same on every rank. `from_base` draws from the frozen
+        base.
 
         `judge`: for rounds that are drawn in a stream.
         """
@@ -198,8 +200,11 @@ class TrainerSampler:
                         self.ranks.on_all(partial(self._score, shown, from_base), waits=self.is_sharded)
                 finally:
                     trainer.model.train(was_training)
-            draws = gather_object([one.draw for one in local])
-            yield draws[: sum(block.size for block in round_.blocks)]
+            draws = [one.draw for one in local]
+            if round_.stream is not None:
+                yield from self.ranks.gathered(draws)
+            else:
+                yield gather_object(draws)[: sum(block.size for block in round_.blocks)]
 
     @property
     def is_sharded(self) -> bool:
@@ -259,11 +264,14 @@ class TrainerSampler:
         verdicts: dict[int, Verdict] = {}
         failures: list[Exception] = []
         begun, spent = time.monotonic(), 0.0
+        hidden = self.trainer.args.disable_tqdm or not self.ranks.is_main
+        bar = tqdm(desc="stream", total=len(slots), unit="draw", leave=False, disable=hidden)
 
         def unwanted(ended: Sequence[tuple[int, list[int]]]) -> set[int]:
             nonlocal spent
             wanted.end([place for place, _ in ended])
             waiting.extend(ended)
+            bar.update(len(slots) - wanted.running - bar.n)
             now = time.monotonic()
             if not is_due(len(waiting), wanted.running, spent, now - begun):
                 return set()
@@ -279,7 +287,7 @@ class TrainerSampler:
             verdicts.update(zip(places, found, strict=True))
             return wanted.take_back([place for place in places if verdicts[place].correct])
 
-        with taking_back(self.trainer, unwanted):
+        with bar, taking_back(self.trainer, unwanted):
             drawn = self._turn(slots, 1)
         self.ranks.on_all(partial(_raise_first, failures), waits=False)
         for place, verdict in verdicts.items():

@@ -60,6 +60,10 @@ ranks.led_by_main(lambda help_: results.extend(help_(list(range(2500)))), double
 found["led"] = results == [2 * i for i in range(2500)] if state.is_main_process else sum(map(len, seen))
 found["led broken"] = told(lambda: ranks.led_by_main(lambda help_: help_(list(range(6))), broken))
 found["leader broken"] = told(lambda: ranks.led_by_main(lambda help_: 1 / 0, doubled))
+own = [(state.process_index, i) for i in range(1300 * state.process_index)]
+found["gathered"] = [len(block) for block in ranks.gathered(own)]
+found["in order"] = [one for block in ranks.gathered(own) for one in block] == [(1, i) for i in range(1300)]
+found["gathered none"] = list(ranks.gathered([]))
 inside = lambda: ranks.divide(list(range(6)), broken)
 found["told inside"] = told(lambda: ranks.on_all(inside, waits=True))
 found["still together"] = ranks.divide([1, 2, 3], doubled)
@@ -105,6 +109,13 @@ def test_each_rank_works_on_a_share_and_has_all_results_in_order(found):
 @pytest.mark.long
 def test_two_ranks_take_half_the_time(found):
     assert all(1.5 <= one["seconds"] < 2.7 for one in found)  # 10 items of 0.3 s each
+
+
+@pytest.mark.long
+def test_what_ranks_have_is_exchanged_in_blocks_also_if_one_has_nothing(found):
+    assert [one["gathered"] for one in found] == [[512, 512, 276]] * 2
+    assert all(one["in order"] for one in found)
+    assert [one["gathered none"] for one in found] == [[], []]
 
 
 def test_an_error_on_one_rank_is_raised_on_both(found):
