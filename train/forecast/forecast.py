@@ -123,10 +123,11 @@ def forecast(
     rollouts, steps = trained / config.num_iterations, _steps(recipe, problems, trained)
     sequences = vllm_sequences(model, layout, machines.device.memory) if layout.vllm_share else None
     engine = {"engine_gpus": layout.vllm_gpus, "weight_bytes": HALF if config.use_vllm else layout.weight_bytes}
-    at_once = _at_once(layout, lengths, sequences)
+    most = config.per_device_train_batch_size * layout.vllm_gpus * config.steps_per_generation
+    at_once = _at_once(layout, lengths, sequences, most)
     measure_seconds = None
     if probes is not None:
-        limit = _at_once(layout, monitored, sequences) if config.use_vllm else run.monitor_batch_size
+        limit = _at_once(layout, monitored, sequences, most) if config.use_vllm else run.monitor_batch_size
         scored = probes * min(run.monitor_score_k, run.monitor_successes or run.monitor_k)
         drawn = probes * run.monitor_k
         per_round = run.monitor_batch_size * machines.gpus * (STREAM if layout.vllm_share else 1)
@@ -175,11 +176,11 @@ def _measures_kl(recipe: Recipe) -> bool:
     return plain and run.monitor_temperature in (None, config.temperature)
 
 
-def _at_once(layout: Layout, lengths: Lengths, sequences: float | None) -> float:
-    """How many sequences of mean length fit in one engine."""
+def _at_once(layout: Layout, lengths: Lengths, sequences: float | None, most: int) -> float:
+    """How many sequences of mean length fit in one engine; TRL gives it `most` at once, an engine's training rollouts."""
     if sequences is None:
         return layout.rollouts or 256
-    return max(1.0, sequences * layout.tokens / lengths.both)
+    return min(max(1.0, sequences * layout.tokens / lengths.both), most)
 
 
 def _peak(model: ModelSize, layout: Layout, device: Device) -> dict[str, float]:

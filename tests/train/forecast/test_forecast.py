@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 from transformers import AutoConfig
+from trl import GRPOTrainer
 
 from offleash.train.forecast.forecast import forecast, layout_of
 from offleash.train.forecast.hardware import GPUS, Machines
@@ -50,6 +51,18 @@ def test_vllm_that_sleeps_leaves_its_share_to_the_update(lab_size):
     assert {"activations", "vLLM's share"} <= set(awake.memory)
     assert "activations" not in asleep.memory
     assert asleep.bytes < awake.bytes
+
+
+def test_an_engine_draws_no_more_at_once_for_the_monitor_than_for_training(lab_size):
+    assert "max_num_seqs=args.per_device_train_batch_size" in inspect.getsource(GRPOTrainer)
+    vllm = ["--use_vllm", "true", "--vllm_mode", "colocate", "--vllm_gpu_memory_utilization", "0.3"]
+    few, many = (
+        made(lab_size, *vllm, "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", count)
+        for count in ("2", "16")
+    )
+    samples, waves = 8 * 64, 8 * 64 // 16
+    assert few.samples == many.samples == samples
+    assert few.measure_seconds > 0.9 * waves / (samples // 128) * many.measure_seconds
 
 
 def test_the_layout_is_the_recipes():
