@@ -2,6 +2,7 @@
 
     python bench/monitor_share.py                       # a table; about two minutes
     python bench/monitor_share.py --successes 5 --every 50
+    python bench/monitor_share.py --lengths pools/base      # those of a pool of yours
 
 A simulation, made of the cost model behind `offleash check` (train/forecast) and of the code that plans the monitor's
 rounds (callbacks/policy). One measurement draws 64 problems on 8 H100; the share is its time over that of the training
@@ -9,8 +10,9 @@ steps between two measurements, as `check` estimates them. Assumed:
 
 - success rates: Beta distributions with the mean and the share of unsolved problems at k = 256 that the base has in
   Tables 4 and 5 of arXiv 2507.14843 (AIME: our guess of the latter);
-- lengths: lognormal with a spread of .7 of the logarithm, cut at the recipe's limit, wrong completions twice as long as
-  correct ones (before the cut), with the recipe's 5,000 tokens on average over the problems;
+- lengths: recorded ones, in `recorded_lengths.json` or in a pool, each simulated problem's drawn from those of a
+  recorded problem; or (`--lengths lognormal`) with a spread of .7 of the logarithm. They are scaled to 5,000 tokens on
+  average, cut at the recipe's limit, wrong completions twice as long as correct ones (before the cut);
 - an engine holds as many sequences as `check` says, takes the next one when one ends, and a decoding step takes what
   `check` says for as many as are running. A round ends when the last engine has nothing left.
 
@@ -24,8 +26,10 @@ first: no way to draw this plan takes much less.
 
 import argparse
 import heapq
+import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +43,7 @@ from offleash.callbacks.policy.pool import STREAM
 from offleash.callbacks.policy.sampler import Round, plan_rounds
 from offleash.callbacks.policy.stream import Wanted
 from offleash.eval.pool.ledger import Block
+from offleash.eval.pool.pool import Pool
 from offleash.train.forecast.cost import forward_seconds
 from offleash.train.forecast.forecast import forecast
 from offleash.train.forecast.hardware import FAST, GPUS, SLOW, USUAL, Machines, Pace
@@ -55,6 +60,7 @@ PROBLEMS, PROMPT, MEAN = 64, 256, 5000
 MIXES = {"MATH-500": (0.850, 0.008), "Olympiad": (0.516, 0.120), "AIME": (0.312, 0.200)}
 """Mean rate of success, and the share of problems without a success in 256 samples."""
 RECIPES = ("dapo-1.5b", "prorl-1.5b")
+RECORDED = Path(__file__).parent / "recorded_lengths.json"
 CONFIG = {  # of DeepSeek-R1-Distill-Qwen-1.5B
     **{"hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2},
     **{"intermediate_size": 8960, "vocab_size": 151936, "tie_word_embeddings": False},
@@ -91,10 +97,35 @@ def beta_rates(mean: float, unsolved: float, rng: np.random.Generator) -> Floats
     return many.reshape(PROBLEMS, 1000).mean(axis=1)
 
 
-def draw(rate_p: Floats, k: int, limit: int, rng: np.random.Generator) -> Samples:
+Shape = Callable[[int, np.random.Generator], Floats]
+"""Makes lengths of k completions of each problem; only their ratios count."""
+
+
+def lognormal(k: int, rng: np.random.Generator) -> Floats:
+    return np.exp(SPREAD * rng.standard_normal((PROBLEMS, k)))
+
+
+def recorded(source: Path) -> Shape:
+    """Lengths of completions of recorded problems: of a JSON file, or of a pool."""
+    if source.is_dir():
+        table = Pool.open(source).read(["problem_id", "tokens"])
+        by_problem: dict[str, list[int]] = {}
+        for name, tokens in zip(table["problem_id"].to_pylist(), table["tokens"].to_pylist(), strict=True):
+            by_problem.setdefault(name, []).append(tokens)
+        tokens_p = list(by_problem.values())
+    else:
+        tokens_p = json.loads(source.read_text())["tokens"]
+
+    def shape(k: int, rng: np.random.Generator) -> Floats:
+        return np.array([rng.choice(tokens_p[p % len(tokens_p)], k) for p in range(PROBLEMS)], dtype=np.float64)
+
+    return shape
+
+
+def draw(rate_p: Floats, shape: Shape, k: int, limit: int, rng: np.random.Generator) -> Samples:
     correct_pk = rng.random((PROBLEMS, k)) < rate_p[:, None]
-    raw_pk = np.exp(SPREAD * rng.standard_normal((PROBLEMS, k))) * np.where(correct_pk, 1.0, 2.0)
-    scale = brentq(lambda size: float(np.minimum(size * raw_pk, limit).mean()) - min(MEAN, 0.9 * limit), 1, 1e6)
+    raw_pk = shape(k, rng) * np.where(correct_pk, 1.0, 2.0)
+    scale = brentq(lambda size: float(np.minimum(size * raw_pk, limit).mean()) - min(MEAN, 0.9 * limit), 1e-3, 1e6)
     return Samples(correct_pk, np.minimum(scale * raw_pk, limit))
 
 
@@ -225,7 +256,7 @@ def engines_of(model: ModelSize, machines: Machines, at_once: float) -> Engines:
 
 
 def table(
-    name: str, model: ModelSize, pace: Pace, every: int, successes: int, trials: int, limit: int | None
+    name: str, model: ModelSize, pace: Pace, every: int, successes: int, trials: int, limit: int | None, shape: Shape
 ) -> list[tuple[str, float]]:
     """Printed; returned are the ratios of the first way to the last, at k = 256."""
     longest = ["--max_completion_length", str(limit)] if limit else []
@@ -244,7 +275,9 @@ def table(
     saved = []
     for mix, (mean, unsolved) in MIXES.items():
         for k in (64, 256, 1024):
-            row = [measure(recipe, model, engines, (mean, unsolved), k, successes, seed) for seed in range(trials)]
+            row = [
+                measure(recipe, model, engines, (mean, unsolved), shape, k, successes, seed) for seed in range(trials)
+            ]
             *seconds, drawn = np.mean(row, axis=0)
             shares = "".join(f"{100 * each / between:>8.1f}%" for each in seconds)
             print(f"{mix:10}{k:>6}{shares}{drawn:>9.0f}{PROBLEMS * k / drawn:>6.1f}x")
@@ -256,13 +289,20 @@ def table(
 
 
 def measure(
-    recipe: Recipe, model: ModelSize, engines: Engines, mix: tuple[float, float], k: int, successes: int, seed: int
+    recipe: Recipe,
+    model: ModelSize,
+    engines: Engines,
+    mix: tuple[float, float],
+    shape: Shape,
+    k: int,
+    successes: int,
+    seed: int,
 ) -> tuple[float, ...]:
     """Seconds in the four ways, each with its scoring, and the samples that a stream draws."""
     rng = np.random.default_rng(seed)
     run, limit = recipe.run, recipe.training.max_completion_length
     rate_p = beta_rates(*mix, rng)
-    samples, base = draw(rate_p, k, limit, rng), draw(rate_p, k, limit, rng)
+    samples, base = draw(rate_p, shape, k, limit, rng), draw(rate_p, shape, k, limit, rng)
     batch, score_k = run.monitor_batch_size * engines.machines.gpus, min(run.monitor_score_k, k)
 
     def scoring(scored_each: int) -> float:
@@ -280,7 +320,8 @@ def measure(
 
 def quick() -> list[tuple[str, float]]:
     """For `make bench`."""
-    return table(RECIPES[0], measure_model(AutoConfig.for_model("qwen2", **CONFIG)), USUAL, 50, 5, 1, None)
+    model = measure_model(AutoConfig.for_model("qwen2", **CONFIG))
+    return table(RECIPES[0], model, USUAL, 50, 5, 1, None, recorded(RECORDED))
 
 
 def main() -> None:
@@ -288,6 +329,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=50, help="steps between measurements")
     parser.add_argument("--successes", type=int, default=5, help="successes at which a problem is done")
     parser.add_argument("--limit", type=int, help="longest completion (default: the recipe's)")
+    parser.add_argument("--lengths", default=str(RECORDED), help="a pool, or 'lognormal' (default: recorded ones)")
     parser.add_argument("--trials", type=int, default=3)
     paces = {"fast": FAST, "usual": USUAL, "slow": SLOW}
     parser.add_argument("--pace", choices=paces, default="usual", help="how well the hardware is used")
@@ -295,8 +337,9 @@ def main() -> None:
     model = measure_model(AutoConfig.for_model("qwen2", **CONFIG))
     plan = f"until {options.successes} successes"
     print(f"share of monitoring in the time of training, every {options.every} steps, {plan}")
+    shape = lognormal if options.lengths == "lognormal" else recorded(Path(options.lengths))
     for name in RECIPES:
-        table(name, model, paces[options.pace], options.every, options.successes, options.trials, options.limit)
+        table(name, model, paces[options.pace], options.every, options.successes, options.trials, options.limit, shape)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,13 @@ from trl import get_peft_config, get_quantization_config
 from offleash.callbacks import RolloutCallback, SupportCallback, SupportGuard
 from offleash.callbacks.contamination import check_dataset_contamination
 from offleash.callbacks.policy.ranks import Ranks
-from offleash.callbacks.policy.trl_seam import save_model, set_device, shut_down_engine, text_tokenizer
+from offleash.callbacks.policy.trl_seam import (
+    save_model,
+    seed_rollouts,
+    set_device,
+    shut_down_engine,
+    text_tokenizer,
+)
 from offleash.callbacks.summary import read_record, run_summary
 from offleash.callbacks.weight_sync import WeightSyncCheck
 from offleash.eval.console import say
@@ -188,7 +194,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
     check_task(train_task)
     with_images, explorers = all_have_images(train_task, probe_task), check_explorers(recipe)
     if with_images:
-        check_takes_images(explorers)
+        check_takes_images(explorers, training)
     own_rewards = any(":" in name for name in run.rewards)
     dataset = training_dataset(train_task, with_images, golds=own_rewards)
     check_dataset_contamination(dataset, probe_task)
@@ -219,6 +225,7 @@ def build_trainer(recipe: Recipe) -> ExploringTrainer:
         quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
     )
+    seed_rollouts(trainer, training.seed)
     _hide_passwords(training)
     reward.end_token_ids = frozenset([*trainer.eos_token_ids, text_tokenizer(trainer).pad_token_id])
     if with_images:

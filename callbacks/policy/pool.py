@@ -23,7 +23,13 @@ from offleash.callbacks.policy.multi_turn import MultiTurn, check_multi_turn
 from offleash.callbacks.policy.ranks import Ranks
 from offleash.callbacks.policy.sampler import Draw, Round, TrainerSampler, block_size, isolated_rng, plan_rounds
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_seam import draws_in_process, engine_processes, model_id, rollout_features
+from offleash.callbacks.policy.trl_seam import (
+    COLOCATED_IMAGES,
+    draws_in_process,
+    engine_processes,
+    model_id,
+    rollout_features,
+)
 from offleash.eval.console import say, visible
 from offleash.eval.engines.base import library_versions
 from offleash.eval.engines.model import commit_hash
@@ -115,8 +121,10 @@ class PolicyPool:
             check_multi_turn(trainer, task.problems, sampling, as_trained(trainer))
             turns = MultiTurn(trainer, dataset_rows(task), reward_of(task))
         self.sampler = TrainerSampler(trainer, task.problems, sampling, kl_to_base, turns)
-        # Pixels and environments of a whole stream may not fit.
-        in_process = draws_in_process(trainer) and turns is None and not self.sampler.with_images
+        # The environments of a whole stream may not fit.
+        if self.sampler.with_images and draws_in_process(trainer):
+            raise ConfigError(f"the probe problems contain images, and {COLOCATED_IMAGES}: set use_vllm: false")
+        in_process = draws_in_process(trainer) and turns is None
         self.stream = STREAM if in_process else 1
         self.takes_back = in_process and engine_processes(trainer) == 1
         """Whether each process can stop a draw by itself: those that run one engine together would have to agree."""

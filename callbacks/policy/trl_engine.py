@@ -13,6 +13,12 @@ from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
 from offleash.callbacks.policy.trl_internals import holding, vllm_of
 from offleash.eval.engines import vllm_seam
 
+COLOCATED_IMAGES = (
+    "TRL 1.16 gives a vLLM in the trainer's process other prompts than the trainer: it hands over as many image tokens "
+    "as an image has, of which vLLM expands the first once more"
+)
+"""Why images and a colocated vLLM do not go together. Read in `VLLMGeneration.generate` and vLLM's `processor.py`."""
+
 
 def set_engine_options(**options: Any) -> None:
     """Give the engine that TRL will build these options. Relies on `LLM` in `trl.generation.vllm_generation`."""

@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from accelerate.utils import set_seed
+
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_engine import engine_processes
+from offleash.callbacks.policy.trl_engine import draws_in_process, engine_processes
 from offleash.callbacks.policy.trl_internals import TokenizedPrompts, holding, internals_of, vllm_of
 from offleash.callbacks.policy.trl_weights import serve
-from offleash.eval.sampling import Sampling
+from offleash.eval.sampling import Sampling, round_seed
 
 
 def text_tokenizer(trainer: PolicyTrainer) -> Any:
@@ -82,6 +84,16 @@ def sampling_as(trainer: PolicyTrainer, sampling: Sampling) -> Iterator[None]:
     # The whole of a completion of several turns may be as long as one turn.
     with holding(holder, **values), holding(trainer, max_completion_length=sampling.max_new_tokens):
         yield
+
+
+def seed_rollouts(trainer: PolicyTrainer, seed: int) -> None:
+    """Let a colocated engine's rollouts depend on the run's seed. Without one nothing is done.
+
+    Such an engine sets the process's random numbers to those of its own rank when it starts, whatever the seed of the
+    run: two seeds would see the same noise.
+    """
+    if draws_in_process(trainer):
+        set_seed(round_seed(seed, sampling_group(trainer)))
 
 
 def sampling_group(trainer: PolicyTrainer) -> int:

@@ -7,6 +7,7 @@ functions are in the files `trl_*.py` beside this one. Private names of TRL appe
 """
 
 from offleash.callbacks.policy.trl_engine import (
+    COLOCATED_IMAGES,
     add_request_options,
     before_generate,
     draw_as_one,
@@ -25,6 +26,7 @@ from offleash.callbacks.policy.trl_generation import (
     generating_with,
     sampling_as,
     sampling_group,
+    seed_rollouts,
     takes_images,
     text_tokenizer,
     tokenize_prompts,
@@ -72,6 +74,7 @@ from offleash.callbacks.policy.trl_trimming import in_step, without_padding
 from offleash.callbacks.policy.trl_weights import has_adapter_off, reshard, take_over_sync
 
 __all__ = [
+    "COLOCATED_IMAGES",
     "EnvironmentInternals",
     "Rollouts",
     "TokenizedPrompts",
@@ -108,6 +111,7 @@ __all__ = [
     "sampling_group",
     "save_model",
     "scoring",
+    "seed_rollouts",
     "set_device",
     "set_engine_options",
     "shut_down_engine",

@@ -8,18 +8,26 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from offleash.eval.files import write_atomic
 
 SEAL = "checksums.json"
+READERS = 8
+"""Files that are read at once: of a sharded checkpoint of hundreds of gigabytes one thread hashes about 1 GB/s."""
 
 
 def seal(checkpoint: Path) -> None:
     """Record every file of a checkpoint that has just been written."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != SEAL)
-    record = {path.relative_to(checkpoint).as_posix(): [path.stat().st_size, _sha256(path)] for path in files}
+    with ThreadPoolExecutor(READERS) as readers:
+        digests = list(readers.map(_sha256, files))
+    record = {
+        path.relative_to(checkpoint).as_posix(): [path.stat().st_size, digest]
+        for path, digest in zip(files, digests, strict=True)
+    }
     write_atomic(checkpoint / SEAL, json.dumps(record, indent=1).encode())
 
 
@@ -33,14 +41,15 @@ def broken_seal(checkpoint: Path, counts: Callable[[str], bool] = lambda name: T
         record = {str(name): (size, digest) for name, (size, digest) in json.loads(_text(checkpoint / SEAL)).items()}
     except (ValueError, TypeError, AttributeError):
         return f"{SEAL} cannot be read"
-    wanted = filter(counts, record)
-    for name in sorted(wanted, key=lambda name: record[name][0]):  # small files first: they are read at once
-        path, (size, digest) = checkpoint / name, record[name]
-        if not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != size or _sha256(path) != digest:
-            return f"{name} is not what was written"
-    return None
+    wanted = sorted(filter(counts, record))
+    if missing := next((name for name in wanted if not (checkpoint / name).is_file()), None):
+        return f"{missing} is missing"
+    changed = next((name for name in wanted if (checkpoint / name).stat().st_size != record[name][0]), None)
+    if changed is None:
+        with ThreadPoolExecutor(READERS) as readers:
+            digests = list(readers.map(lambda name: _sha256(checkpoint / name), wanted))
+        changed = next((name for name, found in zip(wanted, digests, strict=True) if found != record[name][1]), None)
+    return f"{changed} is not what was written" if changed else None
 
 
 def trainer_state(checkpoint: Path) -> dict[str, Any] | None:

@@ -11,8 +11,9 @@ from transformers import AutoConfig
 
 from offleash.eval.errors import ConfigError
 
-SCORING = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
-"""Of a request whose prompt is scored, at temperature 1; the one token it draws is not used."""
+SCORING = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0, "seed": 0}
+"""Of a request whose prompt is scored, at temperature 1; the one token it draws is not used. A seed of its own: vLLM's
+newer model runner, which GPUs use, draws one from numpy's random state for any request that has none."""
 
 
 def import_vllm(needed_by: str) -> Any:

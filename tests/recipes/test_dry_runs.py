@@ -63,9 +63,6 @@ NOT_ON_CPU: dict[str, dict[str, tuple[str, str]]] = {
         "vllm_enable_sleep_mode": ("false", "vLLM has no sleep mode on CPUs"),
         "vllm_tensor_parallel_size": ("2", "an engine spans both processes, not four GPUs"),
     },
-    "qwen2.5-vl-3b-mathvision-lora": {
-        "use_vllm": ("false", "vLLM has not been run with images on CPUs"),
-    },
 }
 """Recipe -> key -> (value here, why). bf16, gradient checkpointing, sdpa, LoRA and ZeRO do run on CPUs."""
 
@@ -102,8 +99,8 @@ def run(path: Path, folder: Path, values: dict[str, Any]) -> subprocess.Complete
 def test_a_recipe_trains_and_is_measured_with_its_own_flags(path, engine, tmp_path, vllm_base, lab_base) -> None:
     if engine == "vllm":
         pytest.importorskip("vllm")
-        if "use_vllm" in NOT_ON_CPU.get(path.stem, {}):
-            pytest.skip(NOT_ON_CPU[path.stem]["use_vllm"][1])
+        if not yaml.safe_load(path.read_text())["use_vllm"]:
+            pytest.skip("the recipe does not use vLLM")
     model = make_llava(tmp_path / "llava", lab_base) if "-vl-" in path.stem else vllm_base
     values, folder = changed(path, model, engine), tmp_path / "run"
     done = run(path, folder, values)

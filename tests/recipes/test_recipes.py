@@ -58,12 +58,13 @@ def test_a_recipe_says_hardware_command_and_expectation_and_has_only_known_keys(
 
 @pytest.mark.parametrize("path", [path for path in TRAINING if path not in LABS], ids=lambda path: path.stem)
 def test_a_recipe_for_a_real_model_uses_vllm_beside_the_trainer_in_bf16_and_quotes_its_estimate(path):
-    recipe = parse_recipe(["--config", str(path), "--use_cpu", "true"])
-    assert (recipe.training.use_vllm, recipe.training.vllm_mode, recipe.training.bf16) == (True, "colocate", True)
+    recipe, with_images = parse_recipe(["--config", str(path), "--use_cpu", "true"]), "-vl-" in path.stem
+    assert (recipe.training.use_vllm, recipe.training.vllm_mode) == (not with_images, "colocate")
+    assert recipe.training.bf16
     assert recipe.model.attn_implementation == "sdpa"
     assert recipe.training.ddp_timeout == 7200
     assert weight_notes(recipe.training) == []
-    if recipe.training.max_completion_length >= 1024:
+    if recipe.training.use_vllm and recipe.training.max_completion_length >= 1024:
         assert recipe.training.vllm_importance_sampling_mode == "token_truncate"
     assert f"offleash check models/{path.stem} " in header(path)
 

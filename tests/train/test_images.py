@@ -341,6 +341,7 @@ def test_served_weights_are_compared_on_the_text_of_such_prompts(llava, recipe) 
         ({"train_args": {"broken": True}}, r"problem 'train-0' of task 'shades': .*image"),
         ({"explorer": "dynamic_sampling"}, r"explorer DynamicSampling"),
         ({"explorer": "anchor"}, r"explorer Anchor"),
+        ({"use_vllm": True, "vllm_mode": "colocate"}, r"image tokens.*use_vllm: false"),
     ],
 )
 def test_what_does_not_go_with_images_is_refused(llava, recipe, values, message) -> None:

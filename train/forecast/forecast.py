@@ -177,7 +177,7 @@ def _measures_kl(recipe: Recipe) -> bool:
 
 
 def _at_once(layout: Layout, lengths: Lengths, sequences: float | None, most: int) -> float:
-    """How many sequences of mean length fit in one engine; TRL gives it `most` at once, an engine's training rollouts."""
+    """How many sequences of mean length an engine runs: as many as fit, at most those of its training rollouts."""
     if sequences is None:
         return layout.rollouts or 256
     return min(max(1.0, sequences * layout.tokens / lengths.both), most)

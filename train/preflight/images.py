@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from transformers import AutoProcessor, AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
-from trl import ModelConfig
+from trl import GRPOConfig, ModelConfig
 
 from offleash.callbacks.policy.trainer_protocol import PolicyTrainer
-from offleash.callbacks.policy.trl_seam import add_request_options
+from offleash.callbacks.policy.trl_seam import COLOCATED_IMAGES, add_request_options
 from offleash.eval.errors import ConfigError
 from offleash.eval.images import has_images, with_pictures
 from offleash.eval.problem import Task
@@ -56,7 +56,9 @@ def load_processor(model: ModelConfig, with_images: bool) -> PreTrainedTokenizer
     return found
 
 
-def check_takes_images(explorers: Sequence[Explorer]) -> None:
+def check_takes_images(explorers: Sequence[Explorer], training: GRPOConfig) -> None:
+    if training.use_vllm and training.vllm_mode == "colocate":
+        raise ConfigError(f"the prompts contain images, and {COLOCATED_IMAGES}: set use_vllm: false")
     for explorer in explorers:
         if explorer.text_only:
             raise ConfigError(

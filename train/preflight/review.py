@@ -123,7 +123,7 @@ def _load_tasks(recipe: Recipe, problems: list[str]) -> tuple[Task, Task] | None
     with collected(problems):
         tasks = load_task(run.task, **run.train_task_args), load_task(run.probe_name, **run.probe_task_args)
         if all_have_images(*tasks):
-            check_takes_images(load_explorers(run.explorers))
+            check_takes_images(load_explorers(run.explorers), recipe.training)
         for name, task in zip((run.task, run.probe_name), tasks, strict=True):
             _check_golds(name, task)
         if run.monitor_every:

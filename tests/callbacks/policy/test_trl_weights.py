@@ -21,6 +21,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from offleash.callbacks import SupportCallback
 from offleash.callbacks.policy import trl_seam
+from offleash.callbacks.policy.sampler import isolated_rng
 from offleash.callbacks.policy.trl_weights import engine_name, engine_weights, has_adapter_off, reshard
 from offleash.callbacks.policy.weight_hash import hash_weights, moved_weights
 from offleash.eval.errors import ConfigError
@@ -207,6 +208,23 @@ def test_processes_of_one_engine_share_their_random_numbers(stand_in_trainer: An
     assert groups(True, "colocate", 1) == [0, 1, 2, 3]
     assert groups(True, "server", 2) == [0, 1, 2, 3]  # the server's own setting is what counts
     assert groups(False, "colocate", 2) == [0, 1, 2, 3]
+
+
+def test_the_rollouts_of_a_colocated_engine_depend_on_the_runs_seed_and_on_the_engine(stand_in_trainer: Any) -> None:
+    def state(seed: int, rank: int, mode: str = "colocate", size: int = 1) -> float:
+        torch.manual_seed(7)  # what vLLM leaves behind when it has started, whatever the run's seed
+        trainer = stand_in_trainer(
+            use_vllm=True,
+            vllm_generation=SimpleNamespace(mode=mode, tensor_parallel_size=size),
+            accelerator=SimpleNamespace(process_index=rank),
+        )
+        trl_seam.seed_rollouts(trainer, seed)
+        return float(torch.rand(1))
+
+    with isolated_rng():
+        assert len({state(seed, rank) for seed in range(3) for rank in range(3)}) == 9
+        assert state(1, 2, size=2) == state(1, 3, size=2)
+        assert state(0, 0, "server") == state(1, 1, "server")
 
 
 # Sharded models, in two processes of their own: a process group stays in a process for good

@@ -20,6 +20,7 @@ from offleash.eval.engines import load_engine
 from offleash.eval.engines.base import Request
 from offleash.eval.engines.model import ModelSource, resolve_model
 from offleash.eval.engines.prompts import prepare_prompts
+from offleash.eval.engines.vllm_seam import SCORING
 from offleash.eval.errors import ConfigError
 from offleash.eval.pool.pool import Pool
 from offleash.eval.sampling import Sampling
@@ -196,3 +197,28 @@ def test_an_adapter_is_put_on_its_model(tmp_path: Path, vllm_base: Path, prompts
 def test_attention_heads_that_the_cpu_kernels_do_not_know_are_refused_before_the_engine_starts() -> None:
     with pytest.raises(ConfigError, match=r"size is 24.*--engine transformers"):
         load_engine("vllm", resolve_model("lab"), context=64)
+
+
+def test_scoring_prompts_takes_nothing_from_the_random_state_that_seeds_rollouts(monkeypatch: Any) -> None:
+    """In the model runner of GPUs, which does not run here: its bookkeeping of requests does, without its memory."""
+    from vllm import SamplingParams
+    from vllm.v1.worker.gpu.sample import states
+
+    class Column:
+        def __init__(self, size: int, dtype: Any) -> None:
+            self.np = np.zeros(size, dtype=str(dtype).removeprefix("torch."))
+
+        def copy_to_uva(self) -> None:
+            pass
+
+    monkeypatch.setattr(states, "UvaBackedTensor", Column)
+    requests = states.SamplingStates(8, 100)
+
+    def next_seed(*former: dict[str, Any]) -> int:
+        np.random.seed(0)
+        for options in (*former, {}):
+            requests.add_request(0, SamplingParams(**options))
+        return int(requests.seeds.np[0])
+
+    assert next_seed(SCORING) == next_seed()
+    assert next_seed({**SCORING, "seed": None}) != next_seed()

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 from accelerate.utils import is_peft_model
 from safetensors.torch import load_file, save_file
-from trl import GRPOConfig, SyncRefModelCallback
+from trl import GRPOConfig
 
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
@@ -120,7 +120,10 @@ class ReferenceReset(Explorer):
     def _reset(self, step: int) -> None:
         trainer = self.trainer
         policy = trainer.accelerator.unwrap_model(trainer.model)
-        SyncRefModelCallback.sync_target_model(policy, trainer.ref_model, self.alpha)
+        pairs = zip(self._reference().parameters(), policy.parameters(), strict=True)
+        for kept, trained in pairs:
+            with _whole(kept, trained):
+                kept.data.mul_(1 - self.alpha).add_(trained.data, alpha=self.alpha)
         if self.reset_optimizer:
             reset_optimizer_state(trainer.optimizer)
         self.resets += 1
@@ -136,9 +139,13 @@ class ReferenceReset(Explorer):
     def save(self, folder: Path) -> None:
         is_main = self.trainer.accelerator.is_main_process
         if self.resets:
-            with self._full_reference() as named:
-                if is_main:
-                    save_file({name: p.detach().cpu().contiguous() for name, p in named.items()}, folder / WEIGHTS)
+            weights = {}
+            for name, parameter in self._reference().named_parameters():
+                with _whole(parameter):
+                    if is_main:
+                        weights[name] = parameter.detach().cpu().contiguous().clone()
+            if is_main:
+                save_file(weights, folder / WEIGHTS)
         if is_main:
             state = {"resets": self.resets, "stall": None if self.stall is None else asdict(self.stall)}
             write_atomic(folder / STATE, json.dumps(state).encode())
@@ -150,21 +157,27 @@ class ReferenceReset(Explorer):
             self.stall = Stall(**{**state["stall"], "patience": self.stall.patience, "window": self.stall.window})
         if self.resets:
             saved = load_file(folder / WEIGHTS)
-            with self._full_reference() as named, torch.no_grad():
-                for name, parameter in named.items():
-                    parameter.copy_(saved[name])
+            for name, parameter in self._reference().named_parameters():
+                with _whole(parameter):
+                    parameter.data.copy_(saved[name])
 
-    @contextmanager
-    def _full_reference(self) -> Iterator[dict[str, torch.nn.Parameter]]:
-        """The reference's parameters by name, gathered if ZeRO-3 has sharded them."""
-        named = dict(self.trainer.accelerator.unwrap_model(self.trainer.ref_model).named_parameters())
-        if not any(hasattr(parameter, "ds_id") for parameter in named.values()):
-            yield named
-            return
-        import deepspeed
+    def _reference(self) -> torch.nn.Module:
+        return self.trainer.accelerator.unwrap_model(self.trainer.ref_model)
 
-        with deepspeed.zero.GatheredParameters(list(named.values()), modifier_rank=0):
-            yield named
+
+@contextmanager
+def _whole(*parameters: torch.nn.Parameter) -> Iterator[None]:
+    """Gathered while the block runs, if ZeRO-3 has sharded them; a few at a time, as a whole model may not fit.
+
+    What the main process's copies are afterwards is kept.
+    """
+    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
+        yield
+        return
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters(list(parameters), modifier_rank=0):
+        yield
 
 
 def _error(problem: str) -> ConfigError:
