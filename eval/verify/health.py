@@ -48,13 +48,13 @@ class Failures:
 
     Down: of the latest verdicts, on at least three problems, it fails on over half more than it did on the same
     problems before (in their mean, without the worst). Where batches are of one or two problems they add up until there
-    are three. At the end of a stream, where only one or two are left, 16 verdicts will do, after 16 earlier ones of
-    each; also if no others were judged at all. A verifier that has never worked is down after 8 verdicts.
+    are three, or until it has managed 16 of one. At the end of a stream, where only one or two are left, 16 verdicts
+    will do, after 16 earlier ones of each; also if no others were judged at all. A verifier that has never worked is
+    down after 8 verdicts.
 
-    Of 2400 simulated pools that stop at 5 successes of at most 256 draws, a never solved problem on which the verifier
-    fails at any rate ended none. A verifier that goes down ended all pools of 30 or 64 problems (a stream after 19
-    verdicts in the median), and 720 of 776 of 8 problems: with one problem left, drawn less than 16 times before, it
-    cannot be told from a problem on which it fails. The tests have these simulations, smaller.
+    In 2400 simulated pools of 8, 30 or 64 problems, drawn until 5 successes and at most 256 times, a never solved
+    problem on which the verifier fails at any rate ended none. A verifier that goes down ended every pool that had 16
+    verdicts to come (a stream after 19 in the median). The tests have such simulations, smaller.
 
     What the model brings about (no answer, truncated, timeout) is counted, and never raises: a policy cannot stop its
     run by what it writes.
@@ -76,7 +76,7 @@ class Failures:
     def add_statuses(self, problems: Sequence[Hashable], statuses: Sequence[str], message: str) -> None:
         """As `add`, of verdicts that were made elsewhere; `message` is that of the last failure."""
         failed = [problem for problem, status in zip(problems, statuses, strict=True) if status == "error"]
-        if self._is_telling():
+        if self._telling() or self._manages_one():
             self._latest = _Tally()
         self.counts.update(statuses)
         self._all.add(problems, failed)
@@ -115,18 +115,23 @@ class Failures:
         return _mean_without_worst([self._all.rate(problem) for problem in judged]) > self.limit
 
     def _is_down(self) -> bool:
-        if not self._is_telling():
-            return False
-        before = self._all.without(self._latest)
-        return _mean_without_worst([self._latest.rate(one) - before.rate(one) for one in self._latest.judged]) > 0.5
+        problems = self._telling()
+        before = self._all.without(self._latest) if problems else _Tally()
+        return bool(problems) and _mean_without_worst([self._latest.rate(p) - before.rate(p) for p in problems]) > 0.5
 
-    def _is_telling(self) -> bool:
-        """Whether the latest verdicts are enough to tell a verifier that is down from a problem on which it fails."""
+    def _manages_one(self) -> bool:
+        """Whether the latest verdicts show that it was up: it did not fail on most of some problem's."""
+        latest = self._latest
+        return any(count >= MANY and latest.rate(problem) <= 0.5 for problem, count in latest.judged.items())
+
+    def _telling(self) -> list[Hashable]:
+        """Problems whose latest verdicts tell a verifier that is down from a problem on which it fails; or none yet."""
         latest, ever = self._latest.judged, self._all.judged
         if len(latest) >= SEVERAL or self.failed == self.total:
-            return latest.total() >= FEW
-        is_known = all(ever[problem] - count >= MANY for problem, count in latest.items())
-        return latest.total() >= MANY and (is_known or len(latest) == len(ever))
+            return list(latest) if latest.total() >= FEW else []
+        is_all = len(latest) == len(ever)
+        known = [problem for problem, count in latest.items() if is_all or ever[problem] - count >= MANY]
+        return known if sum(latest[problem] for problem in known) >= MANY else []
 
 
 def _mean_without_worst(numbers: Sequence[float]) -> float:

@@ -121,6 +121,16 @@ def test_a_verifier_that_goes_down_where_a_stream_has_one_problem_left_ends_it()
         failures.check()
 
 
+def test_a_problem_that_ended_early_does_not_hide_that_the_verifier_went_down() -> None:
+    failures = Failures()
+    judged(failures, ("ok", 8))
+    failures.add([0] * 16, [Verdict(None, False, "ok")] * 16)
+    failures.add([0, 1], [Verdict(None, False, "ok")] * 2)  # the last of 1, which is solved
+    failures.add([0] * 32, [Verdict(None, False, "error")] * 32)
+    with pytest.raises(VerifyError):
+        failures.check()
+
+
 def test_batches_of_one_problem_each_add_up() -> None:
     for rates, is_down in (
         ((1, 1, 1), True),
