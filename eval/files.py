@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from offleash.eval.errors import ConfigError, PoolError
-from offleash.eval.storage import is_stored
+from offleash.eval.storage import appears_complete, is_stored
 
 _MINUTE, _DAY = 60.0, 86_400.0
 TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.(?P<pid>\d{1,9})\.(?P<host>.+)\.tmp")
@@ -69,7 +69,7 @@ def write_atomic(path: Path, data: bytes | memoryview) -> None:
     Raises PoolError (one line) for a full disk, a missing permission and the like.
     """
     try:
-        if is_stored(path):  # an object is complete or absent
+        if appears_complete(path):
             path.write_bytes(data)
             return
         with atomic_path(path) as temp:

@@ -1,7 +1,8 @@
 """Tokens, API keys and passwords are never written or shown: what looks like one is replaced by `<hidden>`.
 
 A secret is the value of a key or of an environment variable that is named like one (`hub_token`, `api_key`), and
-whatever stands before the @ of a URL or is named like one in its query.
+whatever stands before the @ of a URL or is named like one in its query. A container of Azure's storage stands there too
+(abfs://container@account...), and is none.
 """
 
 import json
@@ -17,7 +18,7 @@ _NAME = re.compile(
     r"|password|passwd|passphrase|secret|credentials?|authorization)"
 )
 _IN_QUERY = re.compile(r"(?i)([?&][\w.-]*(?:token|key|signature|sig|password|secret)=)[^&\s\"'<>]+")
-_BEFORE_HOST = re.compile(r"://[^/\s]*@")
+_BEFORE_HOST = re.compile(r"(?:(?<!abfs)(?<!abfss)://|://(?=[^/\s@]*:))[^/\s]*@")
 _SHORTEST = 8
 """Shorter values of environment variables are not replaced: they may be parts of other words."""
 

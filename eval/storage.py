@@ -1,9 +1,9 @@
 """Folders in object storage, as paths: `s3://bucket/pools/qwen` beside `pools/qwen`.
 
 pyarrow brings S3 (with the environment variables of AWS: credentials, AWS_REGION, AWS_ENDPOINT_URL for servers that
-speak S3), Google's (gs) and Azure's (abfs) storage; other schemes are fsspec's, such as memory:// and hdfs://. There an
-object is complete or absent, replacing one is atomic, and folders are only names. What there is not: a lock. Whoever
-writes says so, and one process at a time is the user's business.
+speak S3), Google's (gs) and Azure's (abfs) storage, fsspec one in memory. Other schemes are refused: a pool needs
+objects that are complete or absent, and that are replaced at once. Folders are only names there, and what there is not
+is a lock. Whoever writes says so, and one process at a time is the user's business.
 """
 
 import os
@@ -14,19 +14,31 @@ from functools import lru_cache
 from pathlib import Path, PosixPath
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 from offleash.eval.errors import ConfigError, first_line
 
-NATIVE = ("s3", "gs", "gcs", "abfs", "abfss")
+SCHEMES = {
+    "s3": "s3://bucket/folder",
+    "gs": "gs://bucket/folder",
+    "gcs": "gcs://bucket/folder",
+    "abfs": "abfs://container@account.dfs.core.windows.net/folder",
+    "abfss": "abfss://container@account.dfs.core.windows.net/folder",
+    "memory": "memory://name/folder",
+}
+"""What can hold a pool, and how it is written."""
 
 
 def path_at(where: str | Path) -> Path:
-    """A path of this machine, or one of object storage for what starts with `scheme://`."""
+    """A path of this machine, or one of object storage for what starts with `scheme://`: not yet looked at."""
     if isinstance(where, StoragePath):
         return where
-    if "://" not in str(where):
+    text = str(where)
+    if text.startswith("file:///"):
+        return Path(unquote(text.removeprefix("file://")))
+    if "://" not in text:
         return Path(where)
-    if len((path := StoragePath(where)).parts) < 2:
+    if len((path := StoragePath(text)).parts) < 2:
         raise ConfigError(f"{where} names no bucket: give scheme://bucket/folder")
     return path
 
@@ -34,6 +46,11 @@ def path_at(where: str | Path) -> Path:
 def is_stored(path: Path) -> bool:
     """Whether a path is one of object storage."""
     return isinstance(path, StoragePath)
+
+
+def appears_complete(path: Path) -> bool:
+    """Whether what is written to a path appears at once. To Azure pyarrow writes an empty object first."""
+    return isinstance(path, StoragePath) and not path.parts[0].startswith("abfs")
 
 
 class StoragePath(PosixPath):
@@ -56,13 +73,19 @@ class StoragePath(PosixPath):
 
     @property
     def system(self) -> Any:
-        """The pyarrow filesystem. Raises ConfigError for a scheme that nobody knows."""
-        return _system(self.parts[0].rstrip(":"), self.parts[1] if len(self.parts) > 1 else "")
+        """The pyarrow filesystem. Raises ConfigError for a place that cannot hold a pool."""
+        return self._place()[0]
 
     @property
     def key(self) -> str:
         """The name of the object within the filesystem."""
-        return "/".join(self.parts[1:])
+        return "/".join(part for part in (self._place()[1], *self.parts[2:]) if part)
+
+    def _place(self) -> tuple[Any, str]:
+        scheme, authority = self.parts[:2]
+        if "?" in str(self):
+            raise ConfigError(f"{scheme}// takes no settings behind a question mark: set environment variables")
+        return _system(scheme.rstrip(":"), authority)
 
     def absolute(self) -> "StoragePath":
         return self
@@ -128,8 +151,11 @@ class StoragePath(PosixPath):
             raise FileNotFoundError(2, "No such object", str(self))
 
     def replace(self, target: Any) -> "StoragePath":
-        """By a copy within the storage."""
-        self.system.move(self.key, target.key)
+        """By a copy within the storage, or a rename where it has one."""
+        try:
+            self.system.move(self.key, target.key)
+        except NotImplementedError as error:  # Azure without a hierarchical namespace
+            raise OSError(first_line(error)) from error
         return StoragePath(str(target))
 
     def _info(self) -> Any:
@@ -138,25 +164,35 @@ class StoragePath(PosixPath):
     def _below(self, recursive: bool) -> list["StoragePath"]:
         from pyarrow.fs import FileSelector
 
-        found = self.system.get_file_info(FileSelector(self.key, recursive=recursive, allow_not_found=True))
-        scheme = self.parts[0]
-        return sorted(StoragePath(f"{scheme}//{info.path.lstrip('/')}") for info in found)
+        key = self.key
+        found = self.system.get_file_info(FileSelector(key, recursive=recursive, allow_not_found=True))
+        return sorted(self / info.path.strip("/").removeprefix(key).strip("/") for info in found)
 
 
 @lru_cache(maxsize=64)
-def _system(scheme: str, bucket: str) -> Any:
+def _system(scheme: str, authority: str) -> tuple[Any, str]:
+    """The pyarrow filesystem of `scheme://authority`, and what the names of its objects begin with."""
+    if scheme not in SCHEMES:
+        raise ConfigError(
+            f"{scheme}://{authority} cannot hold a pool: give a folder, or one of {', '.join(SCHEMES)}://"
+        )
+    if ":" in authority.rpartition("@")[0]:
+        raise ConfigError(f"{scheme}:// has a password, which would be shown and stored: set environment variables")
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem, S3FileSystem
 
+    url = f"{scheme}://{authority}"
     server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     try:
         if scheme == "s3" and server:
             region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-            return S3FileSystem(endpoint_override=server, region=region)
-        if scheme in NATIVE:
-            return FileSystem.from_uri(f"{scheme}://{bucket}")[0]
-        import fsspec
+            return S3FileSystem(endpoint_override=server, region=region), authority
+        if scheme == "memory":
+            import fsspec
 
-        return PyFileSystem(FSSpecHandler(fsspec.filesystem(scheme)))
-    # An unknown scheme, a package that a scheme needs, a bucket that cannot be found.
+            system, root = fsspec.core.url_to_fs(url)
+            return PyFileSystem(FSSpecHandler(system)), root.strip("/")
+        system, root = FileSystem.from_uri(url)
+        return system, root.strip("/")
+    # A package that is not there, a bucket that cannot be found, an account without a name.
     except (ValueError, ImportError, OSError) as error:
-        raise ConfigError(f"{scheme}://{bucket} cannot be used: {first_line(error)}") from error
+        raise ConfigError(f"{url} cannot be used as {SCHEMES[scheme]}: {first_line(error)}") from error

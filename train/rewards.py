@@ -26,7 +26,7 @@ class VerifierReward:
     """TRL calls it with the local rank's completions and every dataset column; `problem_id` identifies the problem.
 
     A verifier failure (status "error") gives None, which TRL leaves out of the group's baseline: it never counts as
-    wrong. Too many of them (1 %) end the run with VerifyError. An answer that times out is wrong.
+    wrong. Too many of them end the run with VerifyError. An answer that times out is wrong.
     A completion that does not end in one of `end_token_ids` was truncated at the length limit.
     """
 
@@ -64,7 +64,7 @@ class VerifierReward:
             self.task.verify, [self.problems[i] for i in problem_id], [chat_text(c) for c in completions], truncated
         )
         self.latest = verdicts
-        self.failures.add(verdicts)
+        self.failures.add(problem_id, verdicts)
         self.failures.check()
         rewards = [None if verdict.failed else float(verdict.correct) for verdict in verdicts]
         if log_metric is not None:

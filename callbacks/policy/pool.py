@@ -286,7 +286,7 @@ class PolicyPool:
         """On the process that draws the stream. A verifier that is down ends it: nothing else would before its end."""
         named = zip([self.task.problems[p] for p in problems], texts, cut, strict=True)
         verdicts = self._judge_texts(list(named))
-        self.stream_failures.add(verdicts)
+        self.stream_failures.add(problems, verdicts)
         self.stream_failures.check()
         return verdicts
 
@@ -307,7 +307,7 @@ class PolicyPool:
     def _append(self, pool: Pool | None, draws: Sequence[Draw], verdicts: Sequence[Verdict]) -> None:
         assert pool is not None
         problems = [self.task.problems[draw.problem] for draw in draws]
-        self.failures.add(verdicts)
+        self.failures.add([problem.id for problem in problems], verdicts)
         self.failures.check()
         samples = [
             Sample.judged(

@@ -9,8 +9,6 @@ examples:
     offleash export pools/base --to samples.jsonl        or samples.parquet
 """
 
-from pathlib import Path
-
 from offleash.eval.console import say
 from offleash.eval.errors import ConfigError
 from offleash.eval.flags import command_parser
@@ -26,9 +24,10 @@ def main(argv: list[str]) -> int:
     from offleash.eval.convert.exporter import export_samples
     from offleash.eval.pool.pool import Pool
 
-    if is_stored(path_at(options.to)):
+    to = path_at(options.to)
+    if is_stored(to):
         raise ConfigError(f"offleash export writes to this machine, not {options.to}: copy it then")
     say(f"offleash: exporting {options.pool}", error=True)
-    rows = export_samples(Pool.open(options.pool), Path(options.to), prompts=not options.no_prompts)
+    rows = export_samples(Pool.open(options.pool), to, prompts=not options.no_prompts)
     say(f"{rows} samples of {options.pool} -> {options.to}")
     return 0

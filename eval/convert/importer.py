@@ -190,7 +190,7 @@ class _Verifier:
         truncated = [bool(record.truncated) for record in records]
         problems = [self.by_id[record.problem_id] for record in records]
         verdicts = verdicts_of(self.task.verify, problems, completions, truncated)
-        self.failures.add(verdicts)
+        self.failures.add([record.problem_id for record in records], verdicts)
         self.failures.check()
         return verdicts
 

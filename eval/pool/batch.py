@@ -110,7 +110,7 @@ class Books:
 
     def check(self, batch: Batch) -> None:
         """Raises VerifyError if the verifier fails too often, EngineError if completions repeat beyond chance."""
-        self.failures.add_statuses(batch.status_r.tolist(), batch.message)
+        self.failures.add_statuses(batch.problem_r.tolist(), batch.status_r.tolist(), batch.message)
         self.failures.check()
         end = 0
         for block in batch.blocks:

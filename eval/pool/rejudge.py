@@ -286,7 +286,7 @@ def _judged(pool: Pool, verify: Verify, table: pa.Table, failures: Failures) -> 
         [said(row["completion"]) for row in rows],
         [_was_truncated(row, pool.spec.max_new_tokens) for row in rows],
     )
-    failures.add(verdicts)
+    failures.add([row["problem_id"] for row in rows], verdicts)
     failures.check()
     new = {name: [getattr(verdict, name) for verdict in verdicts] for name in _VERDICT}
     return rows_table({**{name: table[name] for name in table.column_names}, **new})

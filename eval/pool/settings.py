@@ -74,7 +74,7 @@ class SampleSettings(ModelSettings):
     served_model: str | None = setting(None, "name of the model, for a server that has several", metavar="NAME")
     max_verifier_failures: float = setting(
         0.01,
-        "share of verdicts on which the verifier may fail (time-outs do not count) before sampling stops",
+        "share of verdicts on which the verifier may fail, but for the worst problem, before sampling stops",
         metavar="SHARE",
     )
 

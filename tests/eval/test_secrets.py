@@ -29,6 +29,8 @@ def test_tokens_of_a_vocabulary_are_no_secrets(key):
         ("at http://me:pass@host/v1", f"at http://{HIDDEN}@host/v1"),
         ("at http://tokenonly@host", f"at http://{HIDDEN}@host"),
         ("http://u:p@ss@host:80/a@b and c@d", f"http://{HIDDEN}@host:80/a@b and c@d"),
+        ("abfs://box@account.net/a, abfss://box@b", "abfs://box@account.net/a, abfss://box@b"),
+        ("abfs://box:secret@account.net/a", f"abfs://{HIDDEN}@account.net/a"),
         ("http://host/a@b, someone@example.org", "http://host/a@b, someone@example.org"),
         ("https://h/f?a=1&api_key=xyz&b=2", f"https://h/f?a=1&api_key={HIDDEN}&b=2"),
         ("https://h/f?X-Amz-Signature=xyz", f"https://h/f?X-Amz-Signature={HIDDEN}"),

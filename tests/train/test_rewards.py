@@ -26,15 +26,15 @@ def test_right_is_1_wrong_is_0_and_cut_off_is_never_right():
 def test_a_verifier_that_keeps_failing_ends_the_run():
     class Hanging:
         name, version = "hanging", "1"
-        problems = load_task("countdown", split="train", n=1).problems
+        problems = load_task("countdown", split="train", n=256).problems
 
         def verify(self, problems, completions, truncated=None):
-            return [Verdict(None, False, "error")] * 3 + [Verdict("1", False, "ok")] * (len(completions) - 3)
+            return [Verdict(None, False, "error")] * 4 + [Verdict("1", False, "ok")] * (len(completions) - 4)
 
     reward = VerifierReward(Hanging(), end_token_ids=[7])
     batch = {"prompts": ["p"] * 256, "completions": ["x"] * 256, "completion_ids": [[7]] * 256}
-    with pytest.raises(VerifyError, match="failed on 3 of 256 completions"):
-        reward(**batch, problem_id=[Hanging.problems[0].id] * 256)
+    with pytest.raises(VerifyError, match="failed on 4 of 256 completions"):
+        reward(**batch, problem_id=[problem.id for problem in Hanging.problems])
 
 
 def test_a_verifier_failure_is_none_and_counted():

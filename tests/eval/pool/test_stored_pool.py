@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pyarrow.fs
 import pytest
 
@@ -106,15 +107,109 @@ def test_a_pool_in_storage_is_scored_and_exported_as_one_in_a_folder(memory: str
     assert any(path.name.startswith("scores-") for path in path_at(f"{memory}/lab").rglob("*.parquet"))
 
 
-def test_what_cannot_be_used_is_refused_in_one_line(
+AZURE = "container@account.dfs.core.windows.net"
+PLACES = {
+    "s3://bucket/pools/a": ("s3", "bucket/pools/a"),
+    "s3://bucket": ("s3", "bucket"),
+    "gs://bucket/pools/a": ("gcs", "bucket/pools/a"),
+    "gcs://bucket/pools/a": ("gcs", "bucket/pools/a"),
+    f"abfs://{AZURE}/pools/a": ("abfs", "container/pools/a"),
+    f"abfss://{AZURE}/pools/a": ("abfs", "container/pools/a"),
+    f"abfs://{AZURE}": ("abfs", "container"),
+    "abfs://account.dfs.core.windows.net/container/pools/a": ("abfs", "container/pools/a"),
+    "memory://name/pools/a": ("py::fsspec+memory", "name/pools/a"),
+    "s3://bucket/as it is%20/ü": ("s3", "bucket/as it is%20/ü"),
+}
+
+
+@pytest.mark.parametrize(("url", "place"), PLACES.items())
+def test_a_url_is_a_filesystem_and_the_path_in_it(
+    url: str, place: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # otherwise AWS is asked for the bucket's region
+    _system.cache_clear()
+    path = path_at(url)
+    assert isinstance(path, StoragePath)
+    assert (path.system.type_name, path.key) == place
+    assert (str(path / "x"), (path / "x").key) == (f"{url}/x", f"{place[1]}/x")
+    _system.cache_clear()
+
+
+def test_a_url_of_a_file_is_a_path_of_this_machine(tmp_path: Path, capsys: Any) -> None:
+    assert path_at("file:///abs/a%20pool") == Path("/abs/a pool")
+    make_pool(f"file://{tmp_path}/pool", [1, 0], 4)
+    assert Pool.open(tmp_path / "pool").hits().correct_p.tolist() == [1, 0]
+    assert main(["export", f"file://{tmp_path}/pool", "--to", f"file://{tmp_path}/x.jsonl"]) == 0
+    assert (tmp_path / "x.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    {
+        "nonsense://bucket/pool": "nonsense://bucket .*s3",
+        "ftp://host/pool": "ftp://host .*s3",
+        "sftp://host/pool": "sftp://host .*s3",
+        "hdfs://namenode:9000/pool": "hdfs://namenode:9000 .*s3",
+        "http://host/pool": "http://host .*s3",
+        "file://relative/pool": "file://relative .*s3",
+        "az://container/pool": "az://container .*abfs",
+        "abfs://container/pool": "abfs://container .*abfs://container@account\\.",
+        "s3://": "s3:// names no bucket",
+        "s3://name:secret@bucket/pool": "password",
+        "s3://bucket/pool?region=here": "question mark",
+    }.items(),
+)
+def test_a_place_that_cannot_hold_a_pool_is_refused_in_one_line(
+    url: str, named: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT", raising=False)
+    with pytest.raises(ConfigError, match=named) as error:
+        Pool.open(url)
+    with pytest.raises(ConfigError, match=named):
+        make_pool(url, [1], 2)
+    assert "secret" not in str(error.value)
+    assert main(["compare", url, url]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def azure(monkeypatch: pytest.MonkeyPatch) -> str:
+    """As on Azure, whose paths do not begin with the URL's authority; kept in memory."""
+    system, name = path_at("memory://x").system, uuid.uuid4().hex
+    monkeypatch.setattr("offleash.eval.storage._system", lambda scheme, authority: (system, name))
+    return f"abfs://{AZURE}"
+
+
+def test_on_azure_a_file_is_written_under_a_hidden_name_and_moved(azure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, write = list[str](), StoragePath.write_bytes
+
+    def noted(path: StoragePath, data: Any) -> int:
+        written.append(path.name)
+        return write(path, data)
+
+    monkeypatch.setattr(StoragePath, "write_bytes", noted)
+    make_pool(f"{azure}/made", [1, 0], 4)
+    assert written
+    assert all(name.startswith(".") for name in written)
+    life_of_a_pool(azure)
+    assert not [path for path in path_at(azure).rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_storage_that_cannot_move_an_object_is_an_error_that_leaves_nothing(
+    azure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def move(handler: Any, source: str, target: str) -> None:
+        raise pyarrow.ArrowNotImplementedError("Move() is not implemented for accounts without a namespace")
+
+    monkeypatch.setattr(pyarrow.fs.FSSpecHandler, "move", move)
+    with pytest.raises(PoolError, match="without a namespace"):
+        make_pool(f"{azure}/made", [1, 0], 4)
+    assert not [path for path in path_at(azure).rglob("*") if path.is_file()]
+
+
+def test_commands_that_write_to_this_machine_refuse_storage(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="nonsense://bucket"):
-        path_at("nonsense://bucket/pool").exists()
-    with pytest.raises(ConfigError, match="s3:// names no bucket"):
-        path_at("s3://")
-    assert main(["compare", "nonsense://bucket/a", "nonsense://bucket/b"]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
     (tmp_path / "x.jsonl").write_text("{}")
     assert main(["import", str(tmp_path / "x.jsonl"), "--pool", "s3://bucket/pool"]) == 2
     assert "s3://bucket/pool" in capsys.readouterr().err

@@ -1,8 +1,10 @@
 """When the verifier cannot be trusted: bad gold answers, or too many failures of its own."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
+import numpy as np
 import pytest
 
 from offleash.eval.errors import ConfigError, VerifyError
@@ -11,45 +13,148 @@ from offleash.eval.tasks.math_tasks import MathAnswers
 from offleash.eval.verify.health import Failures, bad_golds
 
 
-def verdicts(status: Status, count: int) -> list[Verdict]:
-    return [Verdict(None, False, status)] * count
+def judged(failures: Failures, *runs: tuple[Status, int], first: int = 0, message: str = "") -> None:
+    """One batch, a verdict of each of many problems."""
+    verdicts = [Verdict(None, False, status, message=message) for status, count in runs for _ in range(count)]
+    failures.add(range(first, first + len(verdicts)), verdicts)
 
 
 def test_failures_over_the_limit_stop_a_run_and_say_how_many() -> None:
     failures = Failures()
-    failures.add(verdicts("ok", 990) + verdicts("error", 10))
+    judged(failures, ("ok", 990), ("error", 10))
     failures.check()
-    failures.add([Verdict(None, False, "error", message="ValueError: no such number")] * 11)
-    with pytest.raises(VerifyError, match=r"21 of 1011 completions \(the last: ValueError: no such number\)"):
+    judged(failures, ("error", 11), first=1000, message="ValueError: no such number")
+    with pytest.raises(VerifyError, match=r"21 of 1011 completions .*ValueError: no such number.* 21 of 1011 problems"):
         failures.check()
 
 
 def test_one_failure_among_few_does_not() -> None:
     failures = Failures()
-    failures.add(verdicts("ok", 2) + verdicts("error", 1))
+    judged(failures, ("ok", 2), ("error", 1))
     failures.check()
-    failures.add(verdicts("ok", 195) + verdicts("error", 1))
+    judged(failures, ("ok", 195), ("error", 2), first=3)
     failures.check()
-    failures.add(verdicts("error", 1))
+    judged(failures, ("ok", 1), ("error", 1), first=200)
     with pytest.raises(VerifyError):
         failures.check()
 
 
 def test_a_verifier_that_is_suddenly_gone_stops_a_run_however_well_it_went_before() -> None:
     failures = Failures()
-    failures.add(verdicts("ok", 100_000))
-    failures.add(verdicts("ok", 8) + verdicts("error", 8))
+    judged(failures, ("ok", 100_000))
+    judged(failures, ("ok", 8), ("error", 9))
     failures.check()
-    failures.add(verdicts("ok", 7) + verdicts("error", 8))
-    with pytest.raises(VerifyError, match="100031 completions"):
+    judged(failures, ("ok", 7), ("error", 9), first=100)
+    with pytest.raises(VerifyError, match="100033 completions"):
         failures.check()
 
 
 def test_what_the_model_fails_at_is_counted_and_never_stops_a_run() -> None:
     failures = Failures()
-    failures.add(verdicts("no_answer", 500) + verdicts("truncated", 250) + verdicts("timeout", 250))
+    judged(failures, ("no_answer", 500), ("truncated", 250), ("timeout", 250))
     failures.check()
     assert failures.rates() == {"ok": 0.0, "no_answer": 0.5, "truncated": 0.25, "timeout": 0.25, "error": 0.0}
+
+
+# One problem does not decide; a verifier that is down does
+
+K = 256
+Plan = Literal["fixed", "stopping", "stream"]
+
+
+def errors(failures: Failures, plan: Plan, rate_p: np.ndarray, error_at: Callable[[int, int], float]) -> int | None:
+    """After how many verdicts a pool ends, None if it is filled. `error_at(problem, verdicts so far)` is the chance of
+    a failure; a plan stops at 5 successes, in rounds that double ("stopping") or by single draws of all that are left.
+    """
+    rng = np.random.default_rng(0)
+    draws_p, hits_p = np.zeros(len(rate_p), int), np.zeros(len(rate_p), int)
+    while (open_p := np.flatnonzero((draws_p < K) & ((plan == "fixed") | (hits_p < 5)))).size:
+        size = max(1, int(draws_p[open_p[0]])) if plan == "stopping" else 1
+        batch = [int(p) for p in open_p for _ in range(min(size, K - int(draws_p[p])))]
+        for start in range(0, len(batch), 16 if plan == "stream" else 512):
+            problems = batch[start : start + (16 if plan == "stream" else 512)]
+            failed = [rng.random() < error_at(p, failures.total) for p in problems]
+            failures.add(problems, [Verdict(None, False, "error" if one else "ok") for one in failed])
+            np.add.at(draws_p, problems, 1)
+            np.add.at(hits_p, problems, (rng.random(len(problems)) < rate_p[problems]) & ~np.array(failed))
+            try:
+                failures.check()
+            except VerifyError:
+                return failures.total
+    return None
+
+
+# 0 is never solved, so that it has nearly a third of the draws of a plan that stops, and all of its last ones.
+RATES = np.concatenate([[0.0], np.random.default_rng(1).uniform(0.2, 1, 63)])
+PLANS: tuple[Plan, ...] = ("fixed", "stopping", "stream")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("error", [0.03, 0.2, 0.5, 0.9, 1.0])
+def test_one_problem_on_which_the_verifier_fails_does_not_end_a_run(plan: Plan, error: float) -> None:
+    assert errors(Failures(), plan, RATES, lambda problem, _: error * (problem == 0)) is None
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_failures_on_all_problems_end_a_run_soon(plan: Plan) -> None:
+    ended = errors(Failures(), plan, RATES, lambda problem, _: 0.1)
+    assert ended is not None
+    assert ended < 1024
+    assert errors(Failures(), plan, RATES, lambda problem, _: 0.002) is None
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("since", [0, 100, 300, 600])
+def test_a_verifier_that_goes_down_ends_a_run_at_once(plan: Plan, since: int) -> None:
+    ended = errors(Failures(), plan, RATES, lambda problem, total: 0.03 * (problem == 0) + (total >= since))
+    assert ended is not None
+    assert ended <= since + {"fixed": 128, "stopping": 512, "stream": 64}[plan]
+
+
+def test_a_verifier_that_goes_down_where_a_stream_has_one_problem_left_ends_it() -> None:
+    failures = Failures()
+    for status in ["ok"] * 16 + ["error"] * 15:
+        failures.add([0], [Verdict(None, False, status)])  # type: ignore[arg-type]
+        failures.check()
+    failures.add([0], [Verdict(None, False, "error")])
+    with pytest.raises(VerifyError):
+        failures.check()
+
+
+def test_a_problem_that_ended_early_does_not_hide_that_the_verifier_went_down() -> None:
+    failures = Failures()
+    judged(failures, ("ok", 8))
+    failures.add([0] * 16, [Verdict(None, False, "ok")] * 16)
+    failures.add([0, 1], [Verdict(None, False, "ok")] * 2)  # the last of 1, which is solved
+    failures.add([0] * 32, [Verdict(None, False, "error")] * 32)
+    with pytest.raises(VerifyError):
+        failures.check()
+
+
+def test_batches_of_one_problem_each_add_up() -> None:
+    for rates, is_down in (
+        ((1, 1, 1), True),
+        ((1, 1, 0), False),
+        ((0, 1, 0, 0, 1, 0), False),
+        ((0, 0, 0, 1, 1, 1), True),
+    ):
+        failures = Failures(minimum=10_000)
+        judged(failures, ("ok", 100), first=100)  # of a training run: other problems, long ago
+        try:
+            for problem, rate in enumerate(rates):
+                failures.add([problem] * 8, [Verdict(None, False, "error" if rate else "ok")] * 8)
+                failures.check()
+        except VerifyError:
+            assert is_down
+        else:
+            assert not is_down
+
+
+def test_a_verifier_that_has_never_worked_ends_a_run_of_one_problem() -> None:
+    failures = Failures()
+    failures.add([0] * 8, [Verdict(None, False, "error")] * 8)
+    with pytest.raises(VerifyError):
+        failures.check()
 
 
 def test_no_verdicts_have_no_rates() -> None:
