@@ -61,7 +61,7 @@ def test_zero3_and_gloo_train_and_measure_the_same(runs, logged, trajectory):
     assert "complete, reused" in made["zero3"].stdout  # one base pool for both
 
 
-@pytest.mark.parametrize("processes", ["cpu_two_processes", "cpu_zero3"])
+@pytest.mark.parametrize("processes", ["cpu_two_processes", pytest.param("cpu_zero3", marks=pytest.mark.slow)])
 def test_on_two_ranks_small_micro_batches_of_rollouts_by_length_make_the_steps_of_large_ones(
     processes, runs, launch, logged, trajectory, tmp_path
 ):
