@@ -1,15 +1,22 @@
-"""Cost of padding: CPU seconds per update of plain TRL and of Offleash, on rollouts of skewed lengths.
+"""Cost of padding: columns that plain TRL and Offleash compute, and CPU seconds per update, for skewed lengths.
 
     python bench/padding.py                 # three shapes of length, about 5 minutes of one core
+    python bench/padding.py --columns       # ratios of columns alone, seconds
     python bench/padding.py --limit 512 --steps 2
 
 TRL pads every micro-batch to the longest rollout of the generation batch; Offleash cuts off columns that are padding in
-the whole micro-batch. Lengths are lognormal, cut at the limit, with the ratio of limit to mean and the micro-batch of
-three recipes. Both train the lab's model on the same rollouts, which cost nothing here, with a reference and two
-updates per rollout: old and reference log-probabilities are scored too. "loss" and "scored" are ratios of columns of
-completions alone; scoring takes rows of similar length together. "drawn" and "ordered" are those of the loss on 8 ranks
-with sharded weights, which wait for each other, without and with the widest micro-batches of a step first. "bound" is
-the ratio without any padding.
+the whole micro-batch. Lengths are lognormal, cut at the limit, with the ratio of limit to mean, the micro-batch and the
+optimizer step of three recipes on 8 GPUs, with their four updates per rollout. Ratios are of columns of completions:
+
+    scored         in scoring, which takes rows of similar length together
+    drawn          in the loss, with micro-batches as TRL draws them
+    by length      in the loss, with the rows of an optimizer step sorted by length on each rank
+    sharded: ...   the same on 8 ranks with sharded weights, which wait for the widest micro-batch of all; "ordered" are
+                   whole micro-batches as drawn, the widest of a step first
+    bound          without any padding
+
+For the seconds, both train the lab's model on the same rollouts, which cost nothing here, 64 for each two updates, with
+a reference: old and reference log-probabilities are scored too.
 """
 
 import argparse
@@ -29,9 +36,10 @@ from offleash.eval.tasks import load_task
 from offleash.train.rewards import VerifierReward
 from offleash.train.trainer import ExploringTrainer
 
-SHAPES = {"prorl-1.5b": (1.55, 4), "dapo-7b": (2.65, 4), "qwen2.5-32b-dapo": (3.9, 1)}
-"""Limit over mean length, and sequences in a micro-batch, by recipe."""
-SIGMA, END, GROUP, ROWS, RANKS, WARM_UP = 0.8, 1, 8, 64, 8, 1
+SHAPES = {"prorl-1.5b": (1.55, 4, 32), "dapo-7b": (2.65, 4, 16), "qwen2.5-32b-dapo": (3.9, 1, 16)}
+"""Limit over mean length, sequences in a micro-batch, and micro-batches in an optimizer step, by recipe."""
+SIGMA, END, GROUP, ROWS, RANKS, UPDATES, WARM_UP = 0.8, 1, 8, 64, 8, 4, 1
+COLUMNS = ("scored", "drawn", "by length", "sharded: drawn", "ordered", "by length", "bound")
 
 
 def drawn_lengths(rng: np.random.Generator, rows: int, limit: int, ratio: float) -> np.ndarray:
@@ -67,8 +75,10 @@ class Clock(TrainerCallback):
         self.marks.append(time.process_time())
 
 
-def seconds_per_update(kind: type[GRPOTrainer], folder: str, limit: int, shape: tuple[float, int], steps: int) -> float:
-    ratio, micro = shape
+def seconds_per_update(
+    kind: type[GRPOTrainer], folder: str, limit: int, shape: tuple[float, int, int], steps: int
+) -> float:
+    ratio, micro, _ = shape
     task = load_task("countdown", split="train", n=64)
     verifier, rng = VerifierReward(task, end_token_ids=[END]), np.random.default_rng(1)
 
@@ -109,36 +119,54 @@ def seconds_per_update(kind: type[GRPOTrainer], folder: str, limit: int, shape: 
     return float(min(np.diff(rounds))) / 2  # what else runs on the machine only adds
 
 
-def columns(limit: int, shape: tuple[float, int]) -> tuple[float, ...]:
-    """Columns of completions that TRL computes over those that are left: in the loss, in scoring, and in the loss of
-    ranks that wait for the widest micro-batch of all, in the order drawn and in ours."""
-    (ratio, micro), rng = shape, np.random.default_rng(3)
-    given, left = 0, np.zeros(4)
+def columns(limit: int, shape: tuple[float, int, int]) -> tuple[float, ...]:
+    """What TRL computes over what is left, as in `COLUMNS`."""
+    (ratio, micro, window), rng = shape, np.random.default_rng(3)
+    given, left = 0, np.zeros(len(COLUMNS))
     for _ in range(100):
-        lengths = drawn_lengths(rng, RANKS * ROWS, limit, ratio).reshape(RANKS, -1, micro)
-        widths, steps = lengths.max(2), lengths.max(2).reshape(RANKS, 2, -1)
-        scored = np.sort(lengths.reshape(RANKS, -1)).reshape(lengths.shape).max(2)
-        given += lengths.max() * widths.size
-        left += widths.sum(), scored.sum(), RANKS * widths.max(0).sum(), RANKS * np.sort(steps).max(0).sum()
+        lengths = drawn_lengths(rng, RANKS * UPDATES * window * micro, limit, ratio).reshape(RANKS, UPDATES, -1)
+        scored = widths(np.sort(lengths.reshape(RANKS, 1, -1)), micro)
+        drawn, dealt = widths(lengths, micro), widths(np.sort(lengths), micro)
+        awaited = [RANKS * each.max(0).sum() for each in (drawn, np.sort(drawn), dealt)]
+        given += lengths.max() * drawn.size
+        left += scored.sum(), drawn.sum(), dealt.sum(), *awaited, lengths.sum() / micro
     return tuple(given / left)
+
+
+def widths(lengths: np.ndarray, micro: int) -> np.ndarray:
+    """(ranks, updates, micro-batches) from lengths (ranks, updates, rows)."""
+    return lengths.reshape(*lengths.shape[:2], -1, micro).max(3)
 
 
 def main(argv: list[str] | None = None) -> list[tuple[str, float]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=int, default=256, help="longest completion")
     parser.add_argument("--steps", type=int, default=2, help="generation batches to time, of two updates each")
+    parser.add_argument("--columns", action="store_true", help="ratios of columns alone, without training")
     options = parser.parse_args(argv)
+    print_columns(options.limit)
+    return [] if options.columns else seconds(options.limit, options.steps)
+
+
+def print_columns(limit: int) -> None:
+    print(f"{'columns':24}" + "".join(f"{name:>{len(name) + 2}}" for name in COLUMNS))
+    for name, (ratio, micro, window) in SHAPES.items():
+        for size in sorted({1, micro}):
+            found = columns(limit, (ratio, size, window * micro // size))
+            shares = "".join(f"{share:{len(title) + 2}.2f}" for title, share in zip(COLUMNS, found, strict=True))
+            print(f"{name + ' of ' + str(size):24}{shares}", flush=True)
+
+
+def seconds(limit: int, steps: int) -> list[tuple[str, float]]:
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
-    print(
-        f"{'':18}{'plain TRL':>10}{'ours':>8}{'ratio':>7}{'loss':>8}{'scored':>8}{'drawn':>8}{'ordered':>8}{'bound':>8}"
-    )
+    print(f"\n{'CPU seconds':24}{'plain TRL':>11}{'ours':>8}{'ratio':>8}")
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for name, shape in SHAPES.items():
-            given = folder, options.limit, shape, options.steps
-            plain, ours = (seconds_per_update(kind, *given) for kind in (GRPOTrainer, ExploringTrainer))
-            shares = "".join(f"{share:8.2f}" for share in (*columns(options.limit, shape), shape[0]))
-            print(f"{name:18}{plain:10.2f}{ours:8.2f}{plain / ours:7.2f}{shares}", flush=True)
+            plain, ours = (
+                seconds_per_update(kind, folder, limit, shape, steps) for kind in (GRPOTrainer, ExploringTrainer)
+            )
+            print(f"{name:24}{plain:11.2f}{ours:8.2f}{plain / ours:8.2f}", flush=True)
             found.append((f"padding: CPU time of plain TRL's update against ours, lengths of {name}", plain / ours))
     return found
 

@@ -1,9 +1,9 @@
 """The hooks of explorers in TRL's GRPOTrainer: rewards, advantages and loss pass through them.
 
 Only private methods of TRL that have to be overridden are named here; the rest is in `callbacks/policy/trl_seam.py`.
-Without explorers the trajectory is that of stock TRL to within rounding: columns of padding are not computed. Read
-against trl 1.16: `_compute_loss` calls `_get_per_token_logps_and_entropies` before it reads `inputs["advantages"]`,
-which may be (B, T).
+Without explorers the trajectory is that of stock TRL to within rounding: columns of padding are not computed, and
+rollouts of similar length share a micro-batch, over which TRL averages some of what it logs. Read against trl 1.16:
+`_compute_loss` calls `_get_per_token_logps_and_entropies` before it reads `inputs["advantages"]`, which may be (B, T).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,6 +55,8 @@ from offleash.train.rewards import VerifierReward
 BASE_LOGPS = "base_per_token_logps"
 """In a batch: the base's log-probabilities where TRL's `ref_per_token_logps` are missing or not the base's."""
 
+LOSS = {"training_step", "compute_loss", "_compute_loss", "get_off_policy_mask", "get_gamma_weights"}
+"""The methods of TRL that make the loss of a micro-batch, and how it is learned from."""
 
 SCORED = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 """What a forward pass over text takes of a batch."""
@@ -334,8 +336,12 @@ class Exploring(GRPOTrainer):
         return prepare() if self._pools_micro_batches() else in_step(self, prepare)
 
     def _pools_micro_batches(self) -> bool:
-        """Whether what a micro-batch teaches depends on those of other ranks."""
-        return self.top_entropy_quantile < 1 or self._any_overrides("token_advantages", "extra_loss")
+        """Whether what a rollout teaches may depend on those it shares a micro-batch with, here or on other ranks."""
+        own = [kind for kind in type(self).__mro__ if kind is not Exploring and not issubclass(GRPOTrainer, kind)]
+        if self.top_entropy_quantile < 1 or any(not LOSS.isdisjoint(vars(kind)) for kind in own):
+            return True
+        in_loss = [e for e in self.explorers if overrides(e, "token_advantages") or overrides(e, "extra_loss")]
+        return not all(explorer.rows_apart for explorer in in_loss)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         if not self.model.training or not self._any_overrides("token_advantages", "extra_loss"):

@@ -33,6 +33,10 @@ class TrainerInternals(PolicyTrainer, Protocol):
     _logs: dict[str, Any]
     _step: int
     _buffered_inputs: Any
+    loss_type: str
+    top_entropy_quantile: float
+    aux_loss_enabled: bool
+    _entropy_bonus_enabled: bool
     _last_world_entropy: float
     tools: list[Callable[..., Any]]
     environment_factories: dict[str | None, Callable[[], Any]] | None

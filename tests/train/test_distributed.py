@@ -61,6 +61,20 @@ def test_zero3_and_gloo_train_and_measure_the_same(runs, logged, trajectory):
     assert "complete, reused" in made["zero3"].stdout  # one base pool for both
 
 
+@pytest.mark.parametrize("processes", ["cpu_two_processes", pytest.param("cpu_zero3", marks=pytest.mark.slow)])
+def test_on_two_ranks_small_micro_batches_of_rollouts_by_length_make_the_steps_of_large_ones(
+    processes, runs, launch, logged, trajectory, tmp_path
+):
+    folder, _ = runs
+    small = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3, "monitor_every": 0}
+    done = launch(tmp_path / "small", processes, **SETTINGS | small)
+    assert done.returncode == 0, done.stderr[-4000:]
+    ours, theirs = trajectory(logged(tmp_path / "small", 3)), trajectory(logged(folder / "unwatched", 3))
+    for row, other in zip(ours, theirs, strict=True):
+        for key in ("loss", "grad_norm", "reward", "completions/mean_length"):
+            assert row[key] == pytest.approx(other[key], rel=1e-3, abs=2e-4), key
+
+
 @pytest.mark.slow
 def test_two_ranks_continue_on_the_same_trajectory(runs, launch, logged, trajectory, tmp_path):
     folder, _ = runs

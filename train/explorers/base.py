@@ -196,6 +196,10 @@ class Explorer:
     """Whether the KL reference is replaced during training; the monitor then keeps its own copy of the base."""
     replaces_advantages: ClassVar[bool] = False
     """Whether `advantages` recomputes them from the true rewards. Only the first explorer with such a hook may."""
+    rows_apart: bool = False
+    """Whether `token_advantages` makes of each rollout what it would make of it alone, and so does `extra_loss`, if it
+    reads rollouts at all, and adds them up by `token_mean`. Rollouts of an optimizer step may then be put into
+    micro-batches by their length, which is cheaper."""
     text_only: ClassVar[bool] = False
     """Whether it assembles batches itself and does not support images in prompts."""
     trainer: ExplorerTrainer

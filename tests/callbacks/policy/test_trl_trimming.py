@@ -117,28 +117,6 @@ def test_a_run_trains_the_same_with_and_without_padding(make_trainer, monkeypatc
 
 
 @pytest.mark.long
-def test_where_weights_are_sharded_the_widest_micro_batches_of_a_step_come_first_and_it_learns_the_same(
-    make_trainer, monkeypatch, trajectory, widths
-):
-    runs, seen = [], []
-    for sharded in (None, "ZeRO-3"):
-        monkeypatch.setattr(trl_trimming, "weight_shards", lambda trainer, sharded=sharded: sharded)
-        settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 8}
-        trainer = make_trainer(str(sharded), [], **settings, max_steps=2, learning_rate=1e-4)
-        widths.clear()
-        trainer.train()
-        runs.append(trajectory(trainer))
-        steps = [[width for _, width in widths][-8:][start : start + 4] for start in (0, 4)]
-        seen.append(steps)
-    assert seen[1] == [sorted(step, reverse=True) for step in seen[0]] != seen[0]
-    for ours, theirs in zip(*runs, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
-    whole = trainer._buffered_inputs
-    trainer.args.gradient_accumulation_steps = 3
-    assert trl_trimming.widest_first(trainer, whole) is whole
-
-
-@pytest.mark.long
 def test_every_chunk_of_a_scoring_pass_is_as_wide_as_its_own_rows_which_are_alike(make_trainer, monkeypatch, widths):
     trainer, batch, mixed = make_trainer("run", []), skewed(), torch.tensor([0, 7, 1, 6, 2, 5, 3, 4])
     batch = {name: values[mixed] if values.dim() else values for name, values in batch.items()}

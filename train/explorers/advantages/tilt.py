@@ -87,7 +87,7 @@ class Tilt(Explorer):
         if credit not in ("sequence", "to_go"):
             raise ConfigError(f"credit of tilt must be sequence or to_go, got {credit!r}")
         self.tau, self.credit = tau, credit
-        self.log_ratio = 0.0
+        self.log_ratio, self.rows_apart = 0.0, credit == "sequence"
 
     def check(self, training: GRPOConfig) -> None:
         check_not_by_length("tilt", training)

@@ -13,6 +13,8 @@ from offleash.train.explorers.checks import check_positive
 class EntropyAdvantage(Explorer):
     """Args: alpha, the weight of the entropy; kappa, its bound relative to the advantage."""
 
+    rows_apart = True
+
     def __init__(self, alpha: float = 0.4, kappa: float = 2.0) -> None:
         check_positive("entropy_advantage", alpha=alpha, kappa=kappa)
         self.alpha, self.kappa = alpha, kappa

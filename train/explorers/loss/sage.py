@@ -43,6 +43,8 @@ class Sage(Explorer):
     low, high: bounds of w.
     """
 
+    rows_apart = True
+
     def __init__(self, ratio: float = 0.3, threshold: float = 1.2, low: float = 0.6, high: float = 1.4) -> None:
         check_positive("sage", ratio=ratio, low=low)
         check_not_negative("sage", threshold=threshold)

@@ -29,6 +29,7 @@ class Rehearsing(Explorer):
     """Draws from `samples` with the probabilities `weights`; None is uniform. Without samples there is no loss."""
 
     text_only = True
+    rows_apart = True
     name: ClassVar[str]
 
     def __init__(self, eta: float, batch: int | None) -> None:

@@ -57,6 +57,8 @@ class Seeding(Explorer):
     k: base samples per problem.
     """
 
+    rows_apart = True
+
     def __init__(self, source: str = "base", gamma: float = 0.1, problems: int | None = None, k: int = 16) -> None:
         check_positive("seeding", gamma=gamma)
         check_at_least_1("seeding", problems=problems, k=k)
