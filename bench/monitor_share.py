@@ -307,7 +307,8 @@ def measure(
 
     def scoring(scored_each: int) -> float:
         scored = PROBLEMS * scored_each
-        padded = Lengths(PROMPT, MEAN, limit).padded(scored / engines.machines.gpus)
+        batch = recipe.training.per_device_train_batch_size
+        padded = Lengths(PROMPT, MEAN, limit).padded(batch, scored / engines.machines.gpus)
         return 2 * forward_seconds(model, engines.machines, scored, padded)
 
     before, longer = (fixed_plan(samples, k, batch, score_k, times, engines) for times in (1, STREAM))

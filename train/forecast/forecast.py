@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from offleash.callbacks.policy.pool import STREAM
+from offleash.callbacks.policy.trl_trimming import ADDS_UP_BY_ROW
 from offleash.eval.errors import OffleashError
 from offleash.eval.sampling import is_untruncated
 from offleash.train.explorers import load_explorers
@@ -111,10 +112,13 @@ def forecast(
     problems: int | None,
     probes: int | None,
     monitor_lengths: Lengths | None = None,
+    *,
+    with_images: bool = False,
 ) -> Forecast:
     """The forecast for a recipe, the sizes of its model and tasks, and the machines.
 
     `problems` and `probes` are None if not known. `monitor_lengths` are given if they differ from those of training.
+    Rows `with_images` stay in the micro-batches that they are drawn in.
     """
     run, config = recipe.run, recipe.training
     layout, monitored = layout_of(recipe, machines, longest_prompt, probes), monitor_lengths or lengths
@@ -125,6 +129,9 @@ def forecast(
     engine = {"engine_gpus": layout.vllm_gpus, "weight_bytes": HALF if config.use_vllm else layout.weight_bytes}
     most = config.per_device_train_batch_size * layout.vllm_gpus * config.steps_per_generation
     at_once = _at_once(layout, lengths, sequences, most)
+    in_step = min(config.gradient_accumulation_steps, config.steps_per_generation)
+    by_length = config.loss_type in ADDS_UP_BY_ROW and not with_images
+    dealt = in_step * config.per_device_train_batch_size if by_length else None
     measure_seconds = None
     if probes is not None:
         limit = _at_once(layout, monitored, sequences, most) if config.use_vllm else run.monitor_batch_size
@@ -132,8 +139,9 @@ def forecast(
         drawn = probes * run.monitor_k
         per_round = run.monitor_batch_size * machines.gpus * (STREAM if layout.vllm_share else 1)
         measure_seconds = rounds_seconds(model, machines, drawn, monitored, limit, per_round, **engine)
-        # Under policy and base, padded to the longest on each GPU.
-        measure_seconds += 2 * forward_seconds(model, machines, scored, monitored.padded(scored / machines.gpus))
+        # Under policy and base, in batches by length.
+        batches = monitored.padded(config.per_device_train_batch_size, scored / machines.gpus)
+        measure_seconds += 2 * forward_seconds(model, machines, scored, batches)
     return Forecast(
         memory=_peak(model, layout, machines.device),
         vllm_sequences=sequences,
@@ -141,7 +149,7 @@ def forecast(
         rollouts=rollouts,
         rollout_seconds=rollout_seconds(model, machines, generated, lengths, at_once, **engine) * rollouts / generated,
         update_seconds=update_seconds(
-            *(model, machines, trained, lengths.padded(config.per_device_train_batch_size)),
+            *(model, machines, trained, lengths.padded(config.per_device_train_batch_size, dealt)),
             checkpointing=layout.checkpointing,
             reference=layout.reference,
             old=_takes_old_logps(recipe),

@@ -107,9 +107,10 @@ def review_recipe(
         with collected(problems):
             check_rounding(recipe.model.dtype, machines.sharding, precision, recipe.model.use_peft)
         lengths, monitored = _lengths(recipe, prompts.mean, mean_tokens)
-        counts = _problem_counts(recipe, tasks)
+        given = (lengths, prompts.longest, *_problem_counts(recipe, tasks), monitored)
+        with_images = tasks is not None and any(map(has_images, tasks[0].problems))
         made, fast, slow = (
-            forecast(recipe, model, replace(machines, pace=pace), lengths, prompts.longest, *counts, monitored)
+            forecast(recipe, model, replace(machines, pace=pace), *given, with_images=with_images)
             for pace in (machines.pace, *paces)
         )
         bounds = fast, slow

@@ -17,6 +17,17 @@ def test_the_mean_is_the_given_one_and_the_longest_of_several_is_that_of_draws(m
         assert found.square == pytest.approx((longest**2).mean(), rel=0.03)
 
 
+def test_batches_by_length_are_as_wide_as_those_of_draws():
+    rng = np.random.default_rng(0)
+    drawn = np.minimum(np.exp(_location(1000, 3072) + SPREAD * rng.standard_normal((4000, 64))), 3072)
+    widest = np.sort(drawn, axis=1)[:, 3::4]
+    found = Lengths(0, 1000, 3072).padded(4, 64)
+    assert found.tokens == pytest.approx(widest.mean(), rel=0.01)
+    assert found.square == pytest.approx((widest**2).mean(), rel=0.02)
+    assert found.tokens < 0.7 * Lengths(0, 1000, 3072).padded(4).tokens
+    assert Lengths(0, 1000, 3072).padded(4, 4) == Lengths(0, 1000, 3072).padded(4)
+
+
 def test_a_mean_at_the_limit_is_no_distribution_and_a_prompt_is_added_to_the_square():
     assert longest_size(100, 100, 5) == (100, 100**2)
     assert Lengths(10, 100, 100).padded(3) == (110, 110**2)
