@@ -2,8 +2,9 @@
 
 A forward pass costs 2 operations per parameter and token, and in each layer 2 per unit of query width for each pair of
 tokens that attend to each other; a backward pass twice that (arXiv 2001.08361, section 2.1). An update pads each of its
-micro-batches, dealt out by length where that changes nothing, to the longest sequence. Generation is bound by reading the weights once per step and the cache once per
-token, or by arithmetic where that takes longer. How much of a device's peak is reached is `hardware.Pace`.
+micro-batches, dealt out by length where that changes nothing, to the longest sequence. Generation is bound by reading
+the weights once per step and the cache once per token, or by arithmetic where that takes longer. How much of a device's
+peak is reached is `hardware.Pace`.
 """
 
 import math
