@@ -202,9 +202,9 @@ class RayFill:
         with hidden_mark(self.pool.path.absolute()) as mark:
             self.workers.start(self._job(mark), self.sampling)
             for end in round_ends(k, books.ledger.successes):
-                blocks_b3 = books.ledger.block_table(end, self.workers.block)
-                if len(blocks_b3):
-                    self._round(end, blocks_b3, progress)
+                self._round(end, progress)
+        if not books.ledger.is_complete:
+            raise EngineError(f"{self.pool.path} is incomplete, though nothing failed. {GO_ON}")
         books.totals.seconds = time.monotonic() - self._started
         books.totals.pass_at_1 = books.ledger.pass_at_1(k)
         return books.totals
@@ -215,8 +215,20 @@ class RayFill:
         assert shown.problems  # read here, for the workers
         return Job(shown, self.task, self.prompts, mark, library_versions(VERIFIERS))
 
-    def _round(self, end: int, blocks_b3: np.ndarray, progress: bool) -> None:
-        self.waiting, self.failed, self._failed_in_a_row = [], [], 0
+    def _round(self, end: int, progress: bool) -> None:
+        """What is missing after a first pass is drawn once more: under a plan that stops early it holds up the rest."""
+        asked = 0
+        for _ in range(2):
+            self.failed = []
+            blocks_b3 = self.books.ledger.block_table(end, self.workers.block)
+            if len(blocks_b3):
+                asked = asked or len(blocks_b3)
+                self._draw(end, blocks_b3, progress)
+        if self.failed:
+            raise requests_failed(self.failed, asked, self.books.ledger.successes is not None)
+
+    def _draw(self, end: int, blocks_b3: np.ndarray, progress: bool) -> None:
+        self.waiting, self._failed_in_a_row = [], 0
         samples = piece_samples(
             int(blocks_b3[:, 2].sum()), self.workers.count, self.workers.at_once, self.sampling.max_new_tokens
         )
@@ -233,11 +245,10 @@ class RayFill:
                     if time.monotonic() - shown >= SHOW_EVERY:  # pass@1 of a large pool takes a while to count
                         show(bar, self.books, end, self._started, len(self.failed))
                         shown = time.monotonic()
+            self._save_before_gaps()
         finally:
             for receipt in self.waiting:
                 _discard(receipt)
-        if self.failed:
-            raise requests_failed(self.failed, len(blocks_b3), self.books.ledger.successes is not None)
 
     def _take(self, receipt: Receipt) -> None:
         """What was drawn is kept first, whatever went wrong after it."""
@@ -260,6 +271,20 @@ class RayFill:
             self.waiting = [receipt for place, receipt in enumerate(self.waiting) if place not in set(ready)]
             for receipt in taken:
                 self._keep(receipt)
+
+    def _save_before_gaps(self) -> None:
+        """Of what waited in vain, because a request before it failed, keep what does not come after it."""
+        for receipt in sorted(self.waiting, key=_blocks):
+            taken_b = self.books.before_gaps(_blocks(receipt))
+            if any(taken_b):
+                self._keep(Receipt(self._with_rows(receipt).part(taken_b)))
+
+    def _with_rows(self, receipt: Receipt) -> Batch:
+        if receipt.batch is None:
+            return verified(self.pool, self.task, receipt.drawn)
+        if receipt.written is None:
+            return receipt.batch
+        return replace(receipt.batch, table=self.pool.parts.staged(receipt.written))
 
     def _keep(self, receipt: Receipt) -> None:
         batch = receipt.batch or verified(self.pool, self.task, receipt.drawn)
@@ -287,9 +312,14 @@ def piece_samples(missing: int, workers: int, at_once: int, max_new_tokens: int)
 
 
 def pieces_of(blocks_b3: np.ndarray, samples: int) -> Iterator[Piece]:
-    """Consecutive blocks of about so many samples together."""
+    """Consecutive blocks of about so many samples together, of one problem without a gap in between.
+
+    What lies in the gap is in the pool, or comes with another piece: with the gap in it a piece could wait for itself.
+    """
     group_b = (np.cumsum(blocks_b3[:, 2], dtype=np.int64) - 1) // samples
-    ends = [*(np.flatnonzero(np.diff(group_b)) + 1).tolist(), len(blocks_b3)]
+    problem_b, start_b, size_b = blocks_b3.T
+    gap_b = (np.diff(problem_b) == 0) & (start_b[1:] != start_b[:-1] + size_b[:-1])
+    ends = [*(np.flatnonzero((np.diff(group_b) > 0) | gap_b) + 1).tolist(), len(blocks_b3)]
     start = 0
     for end in ends:
         yield Piece(blocks_b3[start:end])

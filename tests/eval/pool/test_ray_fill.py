@@ -58,6 +58,18 @@ class Broken(Coins):
                 raise MemoryError("no more room")
             bad = drawn.request.prompt == [3]
             yield Drawn(drawn.request, [Completion("busy", None, None, "error")] * 16) if bad else drawn
+class Busy(Coins):
+    def generate(self, requests, sampling):
+        for drawn in super().generate(requests, sampling):
+            bad = drawn.request.prompt == [3] and drawn.request.start == 80
+            yield Drawn(drawn.request, [Completion("busy", None, None, "error")] * 16) if bad else drawn
+class BusyOnce(Coins):
+    asked = set()
+    def generate(self, requests, sampling):
+        for drawn in super().generate(requests, sampling):
+            bad = drawn.request.seed % 5 == 0 and drawn.request.seed not in self.asked
+            self.asked.add(drawn.request.seed)
+            yield Drawn(drawn.request, [Completion("busy", None, None, "error")] * 16) if bad else drawn
 """
 """Engines without a model: the completion of a sample is a number that its seed decides."""
 
@@ -89,6 +101,7 @@ class Here:
         self.jobs: dict[int, Job | None] = {}
         self.notices = SimpleNamespace(count_start=lambda: 1, job=self.jobs.get)
         self.sees_folder, self.sends_task, self.work_order = sees_folder, True, random.Random(3)
+        self.twice = 0.3
         self.worker = Worker(
             f"{module}:{engine}",
             SimpleNamespace(find=lambda: None),  # type: ignore[arg-type]
@@ -110,7 +123,7 @@ class Here:
         self.work_order.shuffle(every)
         for piece in every:
             sent = pickle.dumps((len(self.jobs), piece.blocks_b3))
-            if self.work_order.random() < 0.3:
+            if self.work_order.random() < self.twice:
                 self.worker._done(sent)  # by a worker that was taken for dead
             yield piece, pickle.loads(self.worker._done(sent))
 
@@ -177,6 +190,47 @@ def test_what_was_drawn_before_a_failure_is_kept_and_the_rest_is_drawn_later(tmp
         fill_here(threshold_pool(tmp_path / "pool", k=64), Here(tmp_path, "Broken"))
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_stopping_plan_draws_again_all_that_was_moved_away(tmp_path: Path, seed: int) -> None:
+    workers = Here(tmp_path)
+    fill_here(threshold_pool(tmp_path / "pool", 3, k=4096), workers)
+    whole = rows(tmp_path / "pool")
+    move_parts_away(tmp_path / "pool", random.Random(seed))
+    lost = len(whole) - len(rows(tmp_path / "pool"))
+    assert fill_here(threshold_pool(tmp_path / "pool", 3, k=4096), workers).samples == lost > 0
+    assert rows(tmp_path / "pool") == whole
+
+
+@pytest.mark.parametrize("route", ["workers write", "driver writes", "driver verifies"])
+@pytest.mark.parametrize("successes", [None, 3])
+def test_requests_that_fail_are_asked_once_more(tmp_path: Path, route: str, successes: int | None) -> None:
+    workers = Here(tmp_path, "BusyOnce", sees_folder=route != "driver writes")
+    workers.sends_task, workers.twice = route != "driver verifies", 0.0
+    fill_here(threshold_pool(tmp_path / "pool", successes), workers)
+    on_one_machine(tmp_path / "other", tmp_path, successes)
+    assert rows(tmp_path / "pool") == rows(tmp_path / "other")
+
+
+@pytest.mark.parametrize("successes", [None, 3])
+def test_of_a_problem_that_goes_on_failing_what_comes_before_is_kept_and_of_the_others_all(
+    tmp_path: Path, successes: int | None
+) -> None:
+    with pytest.raises(EngineError, match=r"1 of \d+ requests failed \(busy\)"):
+        fill_here(threshold_pool(tmp_path / "pool", successes), Here(tmp_path, "Busy"))
+    on_one_machine(tmp_path / "other", tmp_path, successes)
+    lost = range(80, 96 if successes is None else 128)
+    assert rows(tmp_path / "pool") == [
+        row for row in rows(tmp_path / "other") if row["problem_id"] != "p3" or row["index"] not in lost
+    ]
+
+
+def test_a_pool_that_is_not_complete_at_the_end_is_an_error(tmp_path: Path) -> None:
+    workers = Here(tmp_path)
+    workers.work = lambda pieces, room: iter(())  # type: ignore[method-assign]
+    with pytest.raises(EngineError, match="incomplete"):
+        fill_here(threshold_pool(tmp_path / "pool"), workers)
+
+
 def test_a_piece_is_a_part_of_a_sensible_size_and_the_pieces_are_all_of_the_work() -> None:
     blocks_b3 = np.array([(p, start, 16) for start in range(0, 160, 16) for p in range(7)], dtype=np.int32)
     pieces = list(pieces_of(blocks_b3, 100))
@@ -229,6 +283,13 @@ def rays() -> set[int]:
 def processes() -> dict[int, str]:
     """Command lines; a process that is gone or a zombie has none."""
     return {process.pid: " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])}
+
+
+def move_parts_away(folder: Path, rng: random.Random) -> None:
+    """About half of them, in the order of a stopping plan's rounds: its first samples and its last."""
+    for path in Pool.open(folder).parts.paths()[1:]:
+        if rng.random() < 0.5:
+            path.unlink()
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -337,6 +398,30 @@ def test_worker_driver_and_head_killed_at_random_the_pool_ends_complete_and_noth
     assert code == 0, err
     assert rows(tmp_path / "pool") == rows(tmp_path / "here")
     assert len(rows(tmp_path / "pool")) == 8 * 4096
+
+
+@pytest.mark.slow
+def test_a_stopping_plan_ends_as_on_one_machine_with_workers_killed_at_random_and_parts_moved_away(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("ray")
+    words = ["--k", "512", "--plan", "until", "--successes", "3"]
+    assert ended(sample(tmp_path / "here", *words))[0] == 0
+    seed = random.randrange(10**6)
+    print("seed:", seed)
+    rng = random.Random(seed)
+    for moved in (False, True):
+        if moved:
+            move_parts_away(tmp_path / "pool", rng)
+        wanted, others = len(list((tmp_path / "pool").glob("samples-*"))) + rng.randint(1, 4), rays()
+        process = sample(tmp_path / "pool", *words, *RAY)
+        wait_for(lambda process=process, wanted=wanted: process.poll() is not None or parts(tmp_path / "pool", wanted))
+        os.kill(victim(process.pid, "worker"), signal.SIGKILL)
+        code, out, err = ended(process)
+        assert code == 0, err
+        assert "complete: " in out
+        assert rows(tmp_path / "pool") == rows(tmp_path / "here")
+        wait_for(lambda others=others: not rays() - others)
 
 
 FAILING = """
