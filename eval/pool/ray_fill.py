@@ -154,6 +154,7 @@ class RayWorkers:
                 "notices": self.feed.notices,
                 "limit": 2 * self.count + DEATHS,
                 "folder": str(Path.cwd()),
+                "cores": self.resources["num_cpus"],
             },
             compute=ActorPoolStrategy(
                 size=self.count,

@@ -25,6 +25,7 @@ from offleash.eval.pool.testing import make_spec
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.verify.health import Failures
+from offleash.eval.verify.sandbox.workers import own_cores
 from offleash.train.cli import main
 
 PLAIN = Sampling(max_new_tokens=20)
@@ -111,6 +112,7 @@ class Here:
             notices=self.notices,
             limit=2,
             folder=str(folder),
+            cores=1024,
         )
 
     def start(self, job: Job, sampling: Sampling) -> None:
@@ -248,7 +250,8 @@ def test_a_piece_is_a_part_of_a_sensible_size_and_the_pieces_are_all_of_the_work
 def sample(folder: Path, *words: str, code: str = "") -> "subprocess.Popen[str]":
     """The command in a process of its own; `code` is a module `mine` for it and its workers."""
     (folder.parent / "mine.py").write_text(code)
-    env = {**os.environ, "PYTHONPATH": str(folder.parent), "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
+    modules = os.pathsep.join(filter(None, [str(folder.parent), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": modules, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
     env.pop("RAY_ADDRESS", None)
     line = [sys.executable, "-m", "offleash.train.cli", "sample", *WORDS, "--pool", str(folder), *words]
     return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -346,22 +349,24 @@ def test_after_kill_9_of_the_driver_the_same_command_goes_on(tmp_path: Path, who
 
 
 @pytest.mark.slow
-def test_a_stopping_plan_draws_all_its_rounds_with_the_same_workers(tmp_path: Path) -> None:
+def test_a_stopping_plan_draws_all_its_rounds_with_the_same_workers_which_share_the_cores(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     words = ["--k", "256", "--plan", "until", "--successes", "3", "--engine", "mine:Counted"]
     code = (
         "import os, pathlib\n"
         "from offleash.eval.engines.transformers_engine import TransformersEngine\n"
+        "from offleash.eval.verify.sandbox.workers import own_cores\n"
         "class Counted(TransformersEngine):\n"
         "    def __init__(self, source, *, context):\n"
         "        super().__init__(source, context=context)\n"
-        "        (pathlib.Path(__file__).parent / f'loaded-{os.getpid()}').touch()\n"
+        "        (pathlib.Path(__file__).parent / f'loaded-{os.getpid()}').write_text(str(own_cores()))\n"
     )
     assert ended(sample(tmp_path / "here", *words, code=code))[0] == 0
     done, _, err = ended(sample(tmp_path / "ray", *words, *RAY, code=code))
     assert done == 0, err
     assert rows(tmp_path / "ray") == rows(tmp_path / "here")
-    assert len(list(tmp_path.glob("loaded-*"))) == 3
+    all_cores, share = str(own_cores()), str(max(1, own_cores() // 2))
+    assert sorted(path.read_text() for path in tmp_path.glob("loaded-*")) == sorted([all_cores, share, share])
 
 
 def victim(driver: int, kind: str) -> int:
@@ -400,25 +405,42 @@ def test_worker_driver_and_head_killed_at_random_the_pool_ends_complete_and_noth
     assert len(rows(tmp_path / "pool")) == 8 * 4096
 
 
+RATES = """
+from offleash.eval.problem import Problem, Verdict
+class Rates:
+    name, version = "rates", "1"
+    def __init__(self, split, n):
+        self.problems = [Problem(f"p{i}", f"{i}", str(2.0 ** (-2 * i))) for i in range(n)]
+    def verify(self, problems, completions, truncated=None):
+        judged = [x[:2] == "0." and float(x) < float(p.gold) for x, p in zip(completions, problems, strict=True)]
+        return [Verdict(x[:3], right, "ok") for x, right in zip(completions, judged, strict=True)]
+    def correct_answers(self, problem):
+        return None
+"""
+"""A task for the engines above: each problem is four times as hard as the one before."""
+
+
 @pytest.mark.slow
 def test_a_stopping_plan_ends_as_on_one_machine_with_workers_killed_at_random_and_parts_moved_away(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("ray")
-    words = ["--k", "512", "--plan", "until", "--successes", "3"]
-    assert ended(sample(tmp_path / "here", *words))[0] == 0
+    code = COINS + RATES
+    words = ["--task", "mine:Rates", "--k", "4096", "--plan", "until", "--successes", "3", "--engine", "mine:Coins"]
+    ray = [*words, *RAY, "--engine-args", '{"pause": 0.02}']
+    assert ended(sample(tmp_path / "here", *words, code=code))[0] == 0
     seed = random.randrange(10**6)
     print("seed:", seed)
     rng = random.Random(seed)
     for moved in (False, True):
         if moved:
             move_parts_away(tmp_path / "pool", rng)
-        wanted, others = len(list((tmp_path / "pool").glob("samples-*"))) + rng.randint(1, 4), rays()
-        process = sample(tmp_path / "pool", *words, *RAY)
+        wanted, others = len(list((tmp_path / "pool").glob("samples-*"))) + rng.randint(1, 20), rays()
+        process = sample(tmp_path / "pool", *ray, code=code)
         wait_for(lambda process=process, wanted=wanted: process.poll() is not None or parts(tmp_path / "pool", wanted))
         os.kill(victim(process.pid, "worker"), signal.SIGKILL)
-        code, out, err = ended(process)
-        assert code == 0, err
+        exit_code, out, err = ended(process)
+        assert exit_code == 0, err
         assert "complete: " in out
         assert rows(tmp_path / "pool") == rows(tmp_path / "here")
         wait_for(lambda others=others: not rays() - others)
