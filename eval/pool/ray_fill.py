@@ -46,6 +46,8 @@ CALLS = 64
 """Pieces that a worker may have at once."""
 PIECE_TOKENS = 1 << 20
 """At most so many new tokens are asked for in a piece, unless the engine runs more at once: about a minute's work."""
+MOST_PIECES = 1 << 16
+"""In a round, and so parts, however long completions are: every reader opens all parts."""
 PIECES_EACH = 8
 """Pieces per worker, at least, so that all of them end at about the same time."""
 
@@ -308,7 +310,7 @@ class RayFill:
 
 def piece_samples(missing: int, workers: int, at_once: int, max_new_tokens: int) -> int:
     """Samples in a piece: parts large enough to be few, small enough to lose little and to share the work evenly."""
-    most = max(at_once, min(PART_SAMPLES, PIECE_TOKENS // max_new_tokens))
+    most = max(at_once, min(PART_SAMPLES, PIECE_TOKENS // max_new_tokens), math.ceil(missing / MOST_PIECES))
     return max(1, min(most, math.ceil(missing / (PIECES_EACH * workers))))
 
 

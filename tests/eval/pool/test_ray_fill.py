@@ -238,8 +238,9 @@ def test_a_piece_is_a_part_of_a_sensible_size_and_the_pieces_are_all_of_the_work
     pieces = list(pieces_of(blocks_b3, 100))
     assert np.array_equal(np.concatenate([piece.blocks_b3 for piece in pieces]), blocks_b3)
     assert {piece.samples for piece in pieces[:-1]} <= {96, 112}
-    assert piece_samples(10**8, 64, 256, 1024) == 1024
-    assert piece_samples(10**8, 64, 256, 32_768) == 256  # what vLLM runs at once
+    assert piece_samples(10**7, 64, 256, 1024) == 1024
+    assert piece_samples(10**7, 64, 256, 32_768) == 256  # what vLLM runs at once
+    assert piece_samples(10**8, 64, 256, 32_768) == 1526  # 65,536 parts
     assert piece_samples(10**8, 64, 256, 20) == 16_384
     assert piece_samples(4096, 2, 64, 20) == 256  # eight pieces for each worker
 
