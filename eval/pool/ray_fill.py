@@ -146,10 +146,10 @@ class RayWorkers:
         from offleash.eval.engines.cluster.feed import Feed
 
         self._stop()
-        self.sampling, self.feed = sampling, Feed()
+        self.feed = Feed()
         receipts = self.feed.dataset.map_batches(
             Worker,
-            batch_size=None,
+            batch_size=1,  # a piece; with GPUs Ray wants a number
             batch_format="pyarrow",
             fn_constructor_args=(*self.arguments, sampling, self.options),
             fn_constructor_kwargs={
@@ -167,6 +167,7 @@ class RayWorkers:
             **self.resources,
         )
         self.stream: Any = iter(receipts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
+        self.sampling = sampling
 
     def _next_receipts(self) -> list[tuple[int, bytes]]:
         from ray.data.exceptions import SystemException

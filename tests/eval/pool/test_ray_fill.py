@@ -251,11 +251,17 @@ def test_a_piece_is_a_part_of_a_sensible_size_and_the_pieces_are_all_of_the_work
 def sample(folder: Path, *words: str, code: str = "") -> "subprocess.Popen[str]":
     """The command in a process of its own; `code` is a module `mine` for it and its workers."""
     (folder.parent / "mine.py").write_text(code)
-    modules = os.pathsep.join(filter(None, [str(folder.parent), os.environ.get("PYTHONPATH")]))
-    env = {**os.environ, "PYTHONPATH": modules, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
-    env.pop("RAY_ADDRESS", None)
+    env = environment(folder.parent)
     line = [sys.executable, "-m", "offleash.train.cli", "sample", *WORDS, "--pool", str(folder), *words]
     return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """With the modules of a folder, and no other Ray."""
+    modules = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": modules, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
+    env.pop("RAY_ADDRESS", None)
+    return env
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
@@ -445,6 +451,45 @@ def test_a_stopping_plan_ends_as_on_one_machine_with_workers_killed_at_random_an
         assert "complete: " in out
         assert rows(tmp_path / "pool") == rows(tmp_path / "here")
         wait_for(lambda others=others: not rays() - others)
+
+
+ON_GPUS = """
+import logging, os, sys
+from contextlib import closing
+from pathlib import Path
+import ray
+from offleash.eval.engines.model import resolve_model
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.ray_fill import RayFill, RayWorkers
+from offleash.eval.pool.testing import make_spec
+from offleash.eval.sampling import Sampling
+from offleash.eval.verify.health import Failures
+from mine import Rates
+task = Rates("", 4)
+pool = Pool.create(sys.argv[1], make_spec(task.problems, 256, task="rates", engine="coins"), task.problems)
+ray.init(num_cpus=6, num_gpus=2, log_to_driver=False, logging_level=logging.ERROR)
+with closing(RayWorkers("mine:Placed", resolve_model("lab"), context=64)) as workers:
+    RayFill(pool, task, workers, [[1]] * 4, Sampling(max_new_tokens=20), Failures()).run(progress=False)
+"""
+PLACED = """
+import os, pathlib
+class Placed(Coins):
+    def __init__(self, source, *, context):
+        super().__init__(source, context=context)
+        mine = [os.environ[name] for name in ("CUDA_VISIBLE_DEVICES", "OFFLEASH_CORES")]
+        (pathlib.Path(__file__).parent / f"placed-{os.getpid()}").write_text(" ".join(mine))
+"""
+
+
+@pytest.mark.slow
+def test_each_gpu_has_an_engine_and_each_engine_a_share_of_the_cpus(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    (tmp_path / "mine.py").write_text(COINS + RATES + PLACED)
+    line = [sys.executable, "-c", ON_GPUS, str(tmp_path / "pool")]
+    done = subprocess.run(line, env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(rows(tmp_path / "pool")) == 4 * 256
+    assert sorted(path.read_text() for path in tmp_path.glob("placed-*")) == ["0 3", "1 3"]
 
 
 FAILING = """
