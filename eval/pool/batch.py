@@ -6,6 +6,7 @@ with their texts, need not. The `Books` are kept in one place: nothing enters a 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +61,20 @@ class Batch:
         """Those of some samples."""
         assert self.table is not None
         return self.table.filter(kept_r)
+
+    def part(self, taken_b: Sequence[bool]) -> "Batch":
+        """Some of its blocks."""
+        rows_r = np.repeat(taken_b, [block.size for block in self.blocks])
+        return Batch(
+            tuple(compress(self.blocks, taken_b)),
+            self.correct_r[rows_r],
+            self.status_r[rows_r],
+            self.tokens_r[rows_r],
+            self.logprob_r[rows_r],
+            self.digest_r[rows_r],
+            self.message,
+            self.rows(rows_r),
+        )
 
     def without_rows(self) -> "Batch":
         return replace(self, table=None)
@@ -149,13 +164,21 @@ class Books:
         reached: dict[int, int] = {}
         for place in sorted(range(len(spans)), key=lambda place: spans[place][0]):
             after = dict(reached)
-            for problem, start, size in spans[place]:
-                at = after.setdefault(problem, self.ledger.prefix(problem))
-                if start == at:
-                    after[problem] = start + size
-                elif not self.ledger.is_done(problem):
-                    break
-            else:
+            if all(self._follows(block, after) for block in spans[place]):
                 reached = after
                 ready.append(place)
         return ready
+
+    def before_gaps(self, blocks: Sequence[Block]) -> list[bool]:
+        """Which blocks of a batch can be counted now, if nothing that comes before the others will ever arrive."""
+        reached: dict[int, int] = {}
+        return [self.ledger.successes is None or self._follows(block, reached) for block in blocks]
+
+    def _follows(self, block: Block, reached: dict[int, int]) -> bool:
+        """Whether no sample before a block is missing, or none is asked for. `reached`, how far each problem comes, is
+        moved on."""
+        at = reached.setdefault(block.problem, self.ledger.prefix(block.problem))
+        if block.start != at:
+            return self.ledger.is_done(block.problem)
+        reached[block.problem] = block.start + block.size
+        return True

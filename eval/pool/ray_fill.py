@@ -46,6 +46,8 @@ CALLS = 64
 """Pieces that a worker may have at once."""
 PIECE_TOKENS = 1 << 20
 """At most so many new tokens are asked for in a piece, unless the engine runs more at once: about a minute's work."""
+MOST_PIECES = 1 << 16
+"""In a round, and so parts, however long completions are: every reader opens all parts."""
 PIECES_EACH = 8
 """Pieces per worker, at least, so that all of them end at about the same time."""
 
@@ -144,16 +146,17 @@ class RayWorkers:
         from offleash.eval.engines.cluster.feed import Feed
 
         self._stop()
-        self.sampling, self.feed = sampling, Feed()
+        self.feed = Feed()
         receipts = self.feed.dataset.map_batches(
             Worker,
-            batch_size=None,
+            batch_size=1,  # a piece; with GPUs Ray wants a number
             batch_format="pyarrow",
             fn_constructor_args=(*self.arguments, sampling, self.options),
             fn_constructor_kwargs={
                 "notices": self.feed.notices,
                 "limit": 2 * self.count + DEATHS,
                 "folder": str(Path.cwd()),
+                "cores": self.resources["num_cpus"],
             },
             compute=ActorPoolStrategy(
                 size=self.count,
@@ -164,6 +167,7 @@ class RayWorkers:
             **self.resources,
         )
         self.stream: Any = iter(receipts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
+        self.sampling = sampling
 
     def _next_receipts(self) -> list[tuple[int, bytes]]:
         from ray.data.exceptions import SystemException
@@ -202,9 +206,9 @@ class RayFill:
         with hidden_mark(self.pool.path.absolute()) as mark:
             self.workers.start(self._job(mark), self.sampling)
             for end in round_ends(k, books.ledger.successes):
-                blocks_b3 = books.ledger.block_table(end, self.workers.block)
-                if len(blocks_b3):
-                    self._round(end, blocks_b3, progress)
+                self._round(end, progress)
+        if not books.ledger.is_complete:
+            raise EngineError(f"{self.pool.path} is incomplete, though nothing failed. {GO_ON}")
         books.totals.seconds = time.monotonic() - self._started
         books.totals.pass_at_1 = books.ledger.pass_at_1(k)
         return books.totals
@@ -215,8 +219,20 @@ class RayFill:
         assert shown.problems  # read here, for the workers
         return Job(shown, self.task, self.prompts, mark, library_versions(VERIFIERS))
 
-    def _round(self, end: int, blocks_b3: np.ndarray, progress: bool) -> None:
-        self.waiting, self.failed, self._failed_in_a_row = [], [], 0
+    def _round(self, end: int, progress: bool) -> None:
+        """What is missing after a first pass is drawn once more: under a plan that stops early it holds up the rest."""
+        asked = 0
+        for _ in range(2):
+            self.failed = []
+            blocks_b3 = self.books.ledger.block_table(end, self.workers.block)
+            if len(blocks_b3):
+                asked = asked or len(blocks_b3)
+                self._draw(end, blocks_b3, progress)
+        if self.failed:
+            raise requests_failed(self.failed, asked, self.books.ledger.successes is not None)
+
+    def _draw(self, end: int, blocks_b3: np.ndarray, progress: bool) -> None:
+        self.waiting, self._failed_in_a_row = [], 0
         samples = piece_samples(
             int(blocks_b3[:, 2].sum()), self.workers.count, self.workers.at_once, self.sampling.max_new_tokens
         )
@@ -233,11 +249,10 @@ class RayFill:
                     if time.monotonic() - shown >= SHOW_EVERY:  # pass@1 of a large pool takes a while to count
                         show(bar, self.books, end, self._started, len(self.failed))
                         shown = time.monotonic()
+            self._save_before_gaps()
         finally:
             for receipt in self.waiting:
                 _discard(receipt)
-        if self.failed:
-            raise requests_failed(self.failed, len(blocks_b3), self.books.ledger.successes is not None)
 
     def _take(self, receipt: Receipt) -> None:
         """What was drawn is kept first, whatever went wrong after it."""
@@ -261,6 +276,20 @@ class RayFill:
             for receipt in taken:
                 self._keep(receipt)
 
+    def _save_before_gaps(self) -> None:
+        """Of what waited in vain, because a request before it failed, keep what does not come after it."""
+        for receipt in sorted(self.waiting, key=_blocks):
+            taken_b = self.books.before_gaps(_blocks(receipt))
+            if any(taken_b):
+                self._keep(Receipt(self._with_rows(receipt).part(taken_b)))
+
+    def _with_rows(self, receipt: Receipt) -> Batch:
+        if receipt.batch is None:
+            return verified(self.pool, self.task, receipt.drawn)
+        if receipt.written is None:
+            return receipt.batch
+        return replace(receipt.batch, table=self.pool.parts.staged(receipt.written))
+
     def _keep(self, receipt: Receipt) -> None:
         batch = receipt.batch or verified(self.pool, self.task, receipt.drawn)
         try:
@@ -282,14 +311,19 @@ class RayFill:
 
 def piece_samples(missing: int, workers: int, at_once: int, max_new_tokens: int) -> int:
     """Samples in a piece: parts large enough to be few, small enough to lose little and to share the work evenly."""
-    most = max(at_once, min(PART_SAMPLES, PIECE_TOKENS // max_new_tokens))
+    most = max(at_once, min(PART_SAMPLES, PIECE_TOKENS // max_new_tokens), math.ceil(missing / MOST_PIECES))
     return max(1, min(most, math.ceil(missing / (PIECES_EACH * workers))))
 
 
 def pieces_of(blocks_b3: np.ndarray, samples: int) -> Iterator[Piece]:
-    """Consecutive blocks of about so many samples together."""
+    """Consecutive blocks of about so many samples together, of one problem without a gap in between.
+
+    What lies in the gap is in the pool, or comes with another piece: with the gap in it a piece could wait for itself.
+    """
     group_b = (np.cumsum(blocks_b3[:, 2], dtype=np.int64) - 1) // samples
-    ends = [*(np.flatnonzero(np.diff(group_b)) + 1).tolist(), len(blocks_b3)]
+    problem_b, start_b, size_b = blocks_b3.T
+    gap_b = (np.diff(problem_b) == 0) & (start_b[1:] != start_b[:-1] + size_b[:-1])
+    ends = [*(np.flatnonzero((np.diff(group_b) > 0) | gap_b) + 1).tolist(), len(blocks_b3)]
     start = 0
     for end in ends:
         yield Piece(blocks_b3[start:end])

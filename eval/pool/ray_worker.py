@@ -27,6 +27,7 @@ from offleash.eval.pool.pool import Pool
 from offleash.eval.problem import Task
 from offleash.eval.registry import search_for_modules
 from offleash.eval.sampling import Sampling
+from offleash.eval.verify.sandbox.workers import CORES
 
 VERIFIERS = ("offleash", "math-verify", "latex2sympy2_extended", "sympy", "reasoning-gym")
 """Libraries that can change a verdict."""
@@ -63,7 +64,8 @@ class Receipt:
 class Worker:
     """What Ray Data builds once in each actor and then calls from several threads, a piece at a time.
 
-    Modules of one's own are looked for in the driver's working `folder` too, which this machine may share.
+    Modules of one's own are looked for in the driver's working `folder` too, which this machine may share. `cores` are
+    for the processes that verify: the other workers of the machine have theirs.
     """
 
     def __init__(
@@ -77,10 +79,12 @@ class Worker:
         notices: Any,
         limit: int,
         folder: str,
+        cores: int,
     ) -> None:
         # A worker that is killed must take all of vLLM with it: an engine in a process of its own would live on and
         # hold the memory that the next worker needs.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        os.environ[CORES] = str(cores)
         search_for_modules(folder)
 
         def load() -> Engine:

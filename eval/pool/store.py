@@ -9,13 +9,15 @@ counted. A map of one byte per possible sample remembers what was seen: 25 MB fo
 import json
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,8 @@ from offleash.eval.storage import StoragePath
 
 _NARROW_ROWS, _WIDE_ROWS = 1 << 20, 1 << 14
 _GROUP_BYTES, _GROUP_ROWS = 1 << 19, 256  # of a row group: so that some completions are read without the rest
+_OPENED_AHEAD = 16
+Item = TypeVar("Item")
 Answers = Sequence[Sequence[str] | None]
 """Per problem all its correct answer classes, or None where they are not listed."""
 
@@ -179,8 +183,6 @@ class Parts:
 
         With `problem_ids`, only the row groups that hold any of these problems.
         """
-        read = (self.schema.field(name).type for name in columns if name not in self.encoded)
-        wide = any(map(pa.types.is_large_string, read))
         check_is_file(path)
         try:
             groups = None
@@ -190,6 +192,7 @@ class Parts:
                 groups = [i for i, held_here in enumerate(held) if not held_here.isdisjoint(problem_ids)]
                 if not groups:
                     return
+            rows = _WIDE_ROWS if self._is_wide(columns) else _NARROW_ROWS
             with _source(path) as source:
                 about = pq.read_metadata(source)
                 encoded = [name for name in self.encoded if name in about.schema.names]
@@ -197,7 +200,7 @@ class Parts:
                 with pq.ParquetFile(source, **settings) as part:
                     stored = self._check(path, part.schema_arrow)
                     names = [stored[name] for name in columns if name in stored]
-                    for batch in part.iter_batches(_WIDE_ROWS if wide else _NARROW_ROWS, groups, columns=names):
+                    for batch in part.iter_batches(rows, groups, columns=names):
                         batch.validate(full=True)
                         yield self._with_later(batch.select(names), columns, stored)
         # Besides arrow's own, what its Python layer raises on a mangled footer.
@@ -210,19 +213,24 @@ class Parts:
     ) -> Iterator[Chunk]:
         """Rows with an index below `seen.limit`, of the problems marked in `wanted_p`, each (problem, index) once.
 
-        Chunks come in the order of the parts. `seen` is filled on the way.
+        Chunks come in the order of the parts. `seen` is filled on the way. Without texts, which are large, the next
+        parts are opened meanwhile: a pool may have many, and be far away.
         """
         names = list(dict.fromkeys(("problem_id", "index", *columns)))
         wanted_ids = None if wanted_p is None else {draws.problem_ids[p] for p in np.flatnonzero(wanted_p)}
-        for path in self.paths():
-            for batch in self.read(path, names, wanted_ids):
-                problem_r, index_r = draws.locate(batch.column("problem_id"), batch.column("index"), str(path))
-                wanted_r = (problem_r >= 0) & (index_r < seen.limit)
-                if wanted_p is not None:
-                    wanted_r &= wanted_p[problem_r]
-                rows = np.flatnonzero(wanted_r)
-                rows = rows[seen.add(problem_r[rows], index_r[rows])]
-                yield Chunk(problem_r, index_r, batch.select(list(columns))).take(rows)
+
+        def batches(path: Path) -> Iterator[tuple[Path, pa.RecordBatch]]:
+            return zip(repeat(path), self.read(path, names, wanted_ids), strict=False)
+
+        chained = chain.from_iterable if self._is_wide(names) else _opened_ahead
+        for path, batch in chained(map(batches, self.paths())):
+            problem_r, index_r = draws.locate(batch.column("problem_id"), batch.column("index"), str(path))
+            wanted_r = (problem_r >= 0) & (index_r < seen.limit)
+            if wanted_p is not None:
+                wanted_r &= wanted_p[problem_r]
+            rows = np.flatnonzero(wanted_r)
+            rows = rows[seen.add(problem_r[rows], index_r[rows])]
+            yield Chunk(problem_r, index_r, batch.select(list(columns))).take(rows)
 
     def seen(self, draws: Draws, limit: int) -> Seen:
         """Which samples below `limit` the parts hold."""
@@ -238,6 +246,10 @@ class Parts:
     def lacks_values(self, column: str) -> int:
         """How many rows have no value in a column, by what the parts say of themselves."""
         return sum(_null_count(path, column)[0] for path in self.paths())
+
+    def _is_wide(self, columns: Sequence[str]) -> bool:
+        """Whether there are texts among them that are read as they are."""
+        return any(pa.types.is_large_string(self.schema.field(name).type) for name in {*columns} - {*self.encoded})
 
     def _with_later(self, batch: pa.RecordBatch, columns: Sequence[str], stored: Mapping[str, str]) -> pa.RecordBatch:
         """With nulls for the columns that the part does not have."""
@@ -292,6 +304,23 @@ def _null_count(path: Path, column: str) -> tuple[int, int]:
         return metadata.num_rows, metadata.num_rows
     groups = [metadata.row_group(i).column(names.index(column)) for i in range(metadata.num_row_groups)]
     return sum(g.statistics.null_count for g in groups if g.is_stats_set), metadata.num_rows
+
+
+def _opened_ahead(sources: Iterable[Iterator[Item]]) -> Iterator[Item]:
+    """The items of all of them, in order; threads get the first item of the next few."""
+    with ThreadPoolExecutor(_OPENED_AHEAD) as threads:
+        begun = deque[tuple[Future[list[Item]], Iterator[Item]]]()
+        for source in sources:
+            begun.append((threads.submit(list, islice(source, 1)), source))
+            if len(begun) > _OPENED_AHEAD:
+                yield from _all_of(*begun.popleft())
+        for first, rest in begun:
+            yield from _all_of(first, rest)
+
+
+def _all_of(first: "Future[list[Item]]", rest: Iterator[Item]) -> Iterator[Item]:
+    yield from first.result()
+    yield from rest
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from offleash.eval.tasks.answer_task import Scored, SlowTask
 from offleash.eval.verify.extract import Found, visible
 from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
-from offleash.eval.verify.sandbox.workers import own_cores
 
 VERDICTS = "1"  # bump with every change that could change a verdict
 CPU_SECONDS, MEMORY_BYTES = 15, 2 << 30  # per case, or for all calls of a function
@@ -97,13 +96,13 @@ class CodeAnswers(SlowTask):
     ) -> None:
         super().__init__(name, problems, thinking=thinking)
         self.tests, self.allow_unconfined = dict(tests), allow_unconfined
-        self.workers = own_cores() if workers is None else workers
+        self._workers = workers
         self.version = f"code-{VERDICTS}-{CPU_SECONDS}s-{'think' if thinking else 'plain'}"
 
     @functools.cached_property
     def verifier(self) -> ProgramVerifier:
         return ProgramVerifier(
-            workers=self.workers,
+            workers=self._workers,
             limits=Limits(cpu_seconds=CPU_SECONDS, memory_bytes=MEMORY_BYTES),
             wall_seconds=2.0 * CPU_SECONDS,
             site_packages=True,
@@ -117,8 +116,9 @@ class CodeAnswers(SlowTask):
 
     def score(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Scored]:
         done: dict[tuple[str, str], Scored] = {}
-        for start in range(0, len(pairs), AT_ONCE * self.workers):
-            some = pairs[start : start + AT_ONCE * self.workers]
+        together = AT_ONCE * self.verifier.pool.workers
+        for start in range(0, len(pairs), together):
+            some = pairs[start : start + together]
             tests = [self.tests[problem_id] for problem_id, _ in some]
             programs = [one.program(written) for one, (_, written) in zip(tests, some, strict=True)]
             suites = [one.suite(program) for one, program in zip(tests, programs, strict=True)]

@@ -59,8 +59,9 @@ def test_an_engine_of_ones_own_is_found_by_a_cluster_worker_in_the_folder_of_the
     )
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.setenv("OFFLEASH_CORES", "")  # which a worker sets
     model = Model.of(resolve_model("lab"))
-    options = {"notices": SimpleNamespace(count_start=lambda: 1), "limit": 2, "folder": str(tmp_path)}
+    options = {"notices": SimpleNamespace(count_start=lambda: 1), "limit": 2, "folder": str(tmp_path), "cores": 1}
     worker = Worker("my_ray_engine:Mine", model, 64, Sampling(max_new_tokens=4), {}, **options)
     with pytest.raises(EngineError, match="my engine was asked"):
         next(worker.engine.generate([Request(0, [1], 0, 1, 0)]))

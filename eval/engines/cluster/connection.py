@@ -5,7 +5,7 @@ Read against Ray 2.60.
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -72,14 +72,20 @@ def resources_of(ray: Any, workers: int | None, options: dict[str, Any]) -> dict
         raise ConfigError(f"--ray-workers must be at least 1, got {workers}")
     total = ray.cluster_resources()
     cpus, gpus = int(total.get("CPU", 1)), int(total.get("GPU", 0))
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not gpus:
-        machines = sum(1 for node in ray.nodes() if node["Alive"])
-        workers = workers or machines
+        workers = workers or len(machines)
         return {"workers": workers, "num_cpus": max(1, cpus // workers)}
     each = int(options.get("tensor_parallel_size", 1)) * int(options.get("pipeline_parallel_size", 1))
     if each > gpus:
         raise ConfigError(f"an engine on {each} GPUs does not fit a Ray cluster with {gpus}")
-    return {"workers": workers or gpus // each, "num_gpus": each, "num_cpus": 1}
+    return {"workers": workers or gpus // each, "num_gpus": each, "num_cpus": _cpus_beside(machines, each)}
+
+
+def _cpus_beside(machines: Sequence[Mapping[str, float]], gpus: int) -> int:
+    """CPUs for each engine on so many GPUs, if engines fill the machines; as many as the one with the fewest has."""
+    engines = [(int(machine.get("CPU", 0)), int(machine.get("GPU", 0)) // gpus) for machine in machines]
+    return max(1, min((cpus // count for cpus, count in engines if count), default=1))
 
 
 def capacity_of(engine: str, options: dict[str, Any]) -> tuple[int, int]:

@@ -32,6 +32,7 @@ from offleash.eval.verify.sandbox.program_server import frame_length, pack
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "TZ")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+CORES = "OFFLEASH_CORES"
 MAX_REPLY = 16 << 20
 START_SECONDS, REPLY_SECONDS = 180.0, 30.0
 BOOT = (
@@ -54,13 +55,17 @@ class Outcome:
 
 
 def own_cores() -> int:
-    """The cores of this process: those that it may use, divided among the processes of a launcher on this machine."""
+    """The cores of this process: those that it may use, divided among the processes of a launcher on this machine, and
+    no more than the `CORES` that another kind of launcher gave it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1)))
+    share = cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+    return max(1, min(share, int(os.environ.get(CORES) or share)))
 
 
 class WorkerPool:
-    """`map(jobs)` runs them on up to `workers` processes (default: `own_cores`), each job at most `job_seconds` long.
+    """`map(jobs)` runs them on up to `workers` processes, each job at most `job_seconds` long.
+
+    By default they are the `own_cores` of the process that calls `map`, to which the pool may have been sent.
 
     `confined` puts workers in the sandbox where the machine allows it. Processes start at the first `map`. Calls from
     several threads take turns.
@@ -77,11 +82,11 @@ class WorkerPool:
         confined: bool = True,
         may_fork: bool = False,
     ) -> None:
-        workers = own_cores() if workers is None else workers
-        if workers < 1 or recycle < 1 or job_seconds <= 0:
+        if (workers is not None and workers < 1) or recycle < 1 or job_seconds <= 0:
             raise ValueError(f"workers, recycle and job_seconds must be positive: {workers}, {recycle}, {job_seconds}")
-        self.target, self.workers, self.job_seconds, self.recycle = target, workers, job_seconds, recycle
-        self._settings = {"memory_bytes": memory_bytes, "may_fork": may_fork, "target": target, "workers": workers}
+        self.target, self.job_seconds, self.recycle = target, job_seconds, recycle
+        self._workers = workers
+        self._settings = {"memory_bytes": memory_bytes, "may_fork": may_fork, "target": target}
         self._confined = confined
         self._lock = threading.Lock()
         self._owner = os.getpid()
@@ -94,6 +99,10 @@ class WorkerPool:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state | {"_owner": os.getpid(), "_lock": threading.Lock(), "_zygote": None, "_idle": []}
+
+    @property
+    def workers(self) -> int:
+        return own_cores() if self._workers is None else self._workers
 
     def map(self, jobs: Sequence[Any]) -> list[Outcome]:
         """One outcome per job, in order."""
@@ -141,13 +150,14 @@ class WorkerPool:
 
     def _start(self) -> "_Zygote":
         """Confined if possible. Where the sandbox does not work, at all or with these libraries, warn."""
+        settings = self._settings | {"workers": self.workers}
         reason = confine.unavailable() if self._confined else None
         if self._confined and reason is None:
             try:
-                return _Zygote(self._settings | {"confined": True})
+                return _Zygote(settings | {"confined": True})
             except VerifyError as error:
                 reason = str(error)
-        made = _Zygote(self._settings | {"confined": False})
+        made = _Zygote(settings | {"confined": False})
         if reason is not None:
             warnings.warn(f"workers for {self.target} run without a sandbox: {reason}", RuntimeWarning, stacklevel=2)
         return made

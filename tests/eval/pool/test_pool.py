@@ -279,6 +279,20 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
             pool.missing()
 
 
+def test_of_forty_parts_the_first_written_counts_and_the_first_damaged_is_named(tmp_path: Path) -> None:
+    pool = Pool.create(tmp_path, SPEC, PROBLEMS)
+    for i in range(40):
+        pool.append(rows([(0, i), (1, 0)], correct=[i % 3 == 0, i == 0]))
+    assert [chunk.index_r.tolist() for chunk in pool.scan(["correct"])] == [[0, 0], *([i] for i in range(1, 40))]
+    assert pool.hits().correct_p.tolist() == [14, 1, 0, 0, 0]
+    parts = pool.parts.paths()
+    for part in (parts[37], parts[23]):
+        part.write_bytes(b"")
+        with pytest.raises(PoolError, match=part.name):
+            pool.hits()
+    assert next(pool.scan(["correct"])).index_r.tolist() == [0, 0]  # what comes before it is readable
+
+
 def test_a_part_of_another_pool_is_refused(tmp_path: Path) -> None:
     other = Pool.create(tmp_path / "other", replace(SPEC, seed=1), PROBLEMS)
     pool = Pool.create(tmp_path / "mine", SPEC, PROBLEMS)

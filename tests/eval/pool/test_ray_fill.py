@@ -25,6 +25,7 @@ from offleash.eval.pool.testing import make_spec
 from offleash.eval.problem import Problem, Verdict
 from offleash.eval.sampling import Plan, Sampling
 from offleash.eval.verify.health import Failures
+from offleash.eval.verify.sandbox.workers import own_cores
 from offleash.train.cli import main
 
 PLAIN = Sampling(max_new_tokens=20)
@@ -58,6 +59,18 @@ class Broken(Coins):
                 raise MemoryError("no more room")
             bad = drawn.request.prompt == [3]
             yield Drawn(drawn.request, [Completion("busy", None, None, "error")] * 16) if bad else drawn
+class Busy(Coins):
+    def generate(self, requests, sampling):
+        for drawn in super().generate(requests, sampling):
+            bad = drawn.request.prompt == [3] and drawn.request.start == 80
+            yield Drawn(drawn.request, [Completion("busy", None, None, "error")] * 16) if bad else drawn
+class BusyOnce(Coins):
+    asked = set()
+    def generate(self, requests, sampling):
+        for drawn in super().generate(requests, sampling):
+            bad = drawn.request.seed % 5 == 0 and drawn.request.seed not in self.asked
+            self.asked.add(drawn.request.seed)
+            yield Drawn(drawn.request, [Completion("busy", None, None, "error")] * 16) if bad else drawn
 """
 """Engines without a model: the completion of a sample is a number that its seed decides."""
 
@@ -89,6 +102,7 @@ class Here:
         self.jobs: dict[int, Job | None] = {}
         self.notices = SimpleNamespace(count_start=lambda: 1, job=self.jobs.get)
         self.sees_folder, self.sends_task, self.work_order = sees_folder, True, random.Random(3)
+        self.twice = 0.3
         self.worker = Worker(
             f"{module}:{engine}",
             SimpleNamespace(find=lambda: None),  # type: ignore[arg-type]
@@ -98,6 +112,7 @@ class Here:
             notices=self.notices,
             limit=2,
             folder=str(folder),
+            cores=1024,
         )
 
     def start(self, job: Job, sampling: Sampling) -> None:
@@ -110,7 +125,7 @@ class Here:
         self.work_order.shuffle(every)
         for piece in every:
             sent = pickle.dumps((len(self.jobs), piece.blocks_b3))
-            if self.work_order.random() < 0.3:
+            if self.work_order.random() < self.twice:
                 self.worker._done(sent)  # by a worker that was taken for dead
             yield piece, pickle.loads(self.worker._done(sent))
 
@@ -177,13 +192,55 @@ def test_what_was_drawn_before_a_failure_is_kept_and_the_rest_is_drawn_later(tmp
         fill_here(threshold_pool(tmp_path / "pool", k=64), Here(tmp_path, "Broken"))
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_stopping_plan_draws_again_all_that_was_moved_away(tmp_path: Path, seed: int) -> None:
+    workers = Here(tmp_path)
+    fill_here(threshold_pool(tmp_path / "pool", 3, k=4096), workers)
+    whole = rows(tmp_path / "pool")
+    move_parts_away(tmp_path / "pool", random.Random(seed))
+    lost = len(whole) - len(rows(tmp_path / "pool"))
+    assert fill_here(threshold_pool(tmp_path / "pool", 3, k=4096), workers).samples == lost > 0
+    assert rows(tmp_path / "pool") == whole
+
+
+@pytest.mark.parametrize("route", ["workers write", "driver writes", "driver verifies"])
+@pytest.mark.parametrize("successes", [None, 3])
+def test_requests_that_fail_are_asked_once_more(tmp_path: Path, route: str, successes: int | None) -> None:
+    workers = Here(tmp_path, "BusyOnce", sees_folder=route != "driver writes")
+    workers.sends_task, workers.twice = route != "driver verifies", 0.0
+    fill_here(threshold_pool(tmp_path / "pool", successes), workers)
+    on_one_machine(tmp_path / "other", tmp_path, successes)
+    assert rows(tmp_path / "pool") == rows(tmp_path / "other")
+
+
+@pytest.mark.parametrize("successes", [None, 3])
+def test_of_a_problem_that_goes_on_failing_what_comes_before_is_kept_and_of_the_others_all(
+    tmp_path: Path, successes: int | None
+) -> None:
+    with pytest.raises(EngineError, match=r"1 of \d+ requests failed \(busy\)"):
+        fill_here(threshold_pool(tmp_path / "pool", successes), Here(tmp_path, "Busy"))
+    on_one_machine(tmp_path / "other", tmp_path, successes)
+    lost = range(80, 96 if successes is None else 128)
+    assert rows(tmp_path / "pool") == [
+        row for row in rows(tmp_path / "other") if row["problem_id"] != "p3" or row["index"] not in lost
+    ]
+
+
+def test_a_pool_that_is_not_complete_at_the_end_is_an_error(tmp_path: Path) -> None:
+    workers = Here(tmp_path)
+    workers.work = lambda pieces, room: iter(())  # type: ignore[method-assign]
+    with pytest.raises(EngineError, match="incomplete"):
+        fill_here(threshold_pool(tmp_path / "pool"), workers)
+
+
 def test_a_piece_is_a_part_of_a_sensible_size_and_the_pieces_are_all_of_the_work() -> None:
     blocks_b3 = np.array([(p, start, 16) for start in range(0, 160, 16) for p in range(7)], dtype=np.int32)
     pieces = list(pieces_of(blocks_b3, 100))
     assert np.array_equal(np.concatenate([piece.blocks_b3 for piece in pieces]), blocks_b3)
     assert {piece.samples for piece in pieces[:-1]} <= {96, 112}
-    assert piece_samples(10**8, 64, 256, 1024) == 1024
-    assert piece_samples(10**8, 64, 256, 32_768) == 256  # what vLLM runs at once
+    assert piece_samples(10**7, 64, 256, 1024) == 1024
+    assert piece_samples(10**7, 64, 256, 32_768) == 256  # what vLLM runs at once
+    assert piece_samples(10**8, 64, 256, 32_768) == 1526  # 65,536 parts
     assert piece_samples(10**8, 64, 256, 20) == 16_384
     assert piece_samples(4096, 2, 64, 20) == 256  # eight pieces for each worker
 
@@ -194,10 +251,17 @@ def test_a_piece_is_a_part_of_a_sensible_size_and_the_pieces_are_all_of_the_work
 def sample(folder: Path, *words: str, code: str = "") -> "subprocess.Popen[str]":
     """The command in a process of its own; `code` is a module `mine` for it and its workers."""
     (folder.parent / "mine.py").write_text(code)
-    env = {**os.environ, "PYTHONPATH": str(folder.parent), "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
-    env.pop("RAY_ADDRESS", None)
+    env = environment(folder.parent)
     line = [sys.executable, "-m", "offleash.train.cli", "sample", *WORDS, "--pool", str(folder), *words]
     return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """With the modules of a folder, and no other Ray."""
+    modules = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": modules, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
+    env.pop("RAY_ADDRESS", None)
+    return env
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
@@ -229,6 +293,13 @@ def rays() -> set[int]:
 def processes() -> dict[int, str]:
     """Command lines; a process that is gone or a zombie has none."""
     return {process.pid: " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])}
+
+
+def move_parts_away(folder: Path, rng: random.Random) -> None:
+    """About half of them, in the order of a stopping plan's rounds: its first samples and its last."""
+    for path in Pool.open(folder).parts.paths()[1:]:
+        if rng.random() < 0.5:
+            path.unlink()
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -285,22 +356,24 @@ def test_after_kill_9_of_the_driver_the_same_command_goes_on(tmp_path: Path, who
 
 
 @pytest.mark.slow
-def test_a_stopping_plan_draws_all_its_rounds_with_the_same_workers(tmp_path: Path) -> None:
+def test_a_stopping_plan_draws_all_its_rounds_with_the_same_workers_which_share_the_cores(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     words = ["--k", "256", "--plan", "until", "--successes", "3", "--engine", "mine:Counted"]
     code = (
         "import os, pathlib\n"
         "from offleash.eval.engines.transformers_engine import TransformersEngine\n"
+        "from offleash.eval.verify.sandbox.workers import own_cores\n"
         "class Counted(TransformersEngine):\n"
         "    def __init__(self, source, *, context):\n"
         "        super().__init__(source, context=context)\n"
-        "        (pathlib.Path(__file__).parent / f'loaded-{os.getpid()}').touch()\n"
+        "        (pathlib.Path(__file__).parent / f'loaded-{os.getpid()}').write_text(str(own_cores()))\n"
     )
     assert ended(sample(tmp_path / "here", *words, code=code))[0] == 0
     done, _, err = ended(sample(tmp_path / "ray", *words, *RAY, code=code))
     assert done == 0, err
     assert rows(tmp_path / "ray") == rows(tmp_path / "here")
-    assert len(list(tmp_path.glob("loaded-*"))) == 3
+    all_cores, share = str(own_cores()), str(max(1, own_cores() // 2))
+    assert sorted(path.read_text() for path in tmp_path.glob("loaded-*")) == sorted([all_cores, share, share])
 
 
 def victim(driver: int, kind: str) -> int:
@@ -337,6 +410,86 @@ def test_worker_driver_and_head_killed_at_random_the_pool_ends_complete_and_noth
     assert code == 0, err
     assert rows(tmp_path / "pool") == rows(tmp_path / "here")
     assert len(rows(tmp_path / "pool")) == 8 * 4096
+
+
+RATES = """
+from offleash.eval.problem import Problem, Verdict
+class Rates:
+    name, version = "rates", "1"
+    def __init__(self, split, n):
+        self.problems = [Problem(f"p{i}", f"{i}", str(2.0 ** (-2 * i))) for i in range(n)]
+    def verify(self, problems, completions, truncated=None):
+        judged = [x[:2] == "0." and float(x) < float(p.gold) for x, p in zip(completions, problems, strict=True)]
+        return [Verdict(x[:3], right, "ok") for x, right in zip(completions, judged, strict=True)]
+    def correct_answers(self, problem):
+        return None
+"""
+"""A task for the engines above: each problem is four times as hard as the one before."""
+
+
+@pytest.mark.slow
+def test_a_stopping_plan_ends_as_on_one_machine_with_workers_killed_at_random_and_parts_moved_away(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("ray")
+    code = COINS + RATES
+    words = ["--task", "mine:Rates", "--k", "4096", "--plan", "until", "--successes", "3", "--engine", "mine:Coins"]
+    ray = [*words, *RAY, "--engine-args", '{"pause": 0.02}']
+    assert ended(sample(tmp_path / "here", *words, code=code))[0] == 0
+    seed = random.randrange(10**6)
+    print("seed:", seed)
+    rng = random.Random(seed)
+    for moved in (False, True):
+        if moved:
+            move_parts_away(tmp_path / "pool", rng)
+        wanted, others = len(list((tmp_path / "pool").glob("samples-*"))) + rng.randint(1, 20), rays()
+        process = sample(tmp_path / "pool", *ray, code=code)
+        wait_for(lambda process=process, wanted=wanted: process.poll() is not None or parts(tmp_path / "pool", wanted))
+        os.kill(victim(process.pid, "worker"), signal.SIGKILL)
+        exit_code, out, err = ended(process)
+        assert exit_code == 0, err
+        assert "complete: " in out
+        assert rows(tmp_path / "pool") == rows(tmp_path / "here")
+        wait_for(lambda others=others: not rays() - others)
+
+
+ON_GPUS = """
+import logging, os, sys
+from contextlib import closing
+from pathlib import Path
+import ray
+from offleash.eval.engines.model import resolve_model
+from offleash.eval.pool.pool import Pool
+from offleash.eval.pool.ray_fill import RayFill, RayWorkers
+from offleash.eval.pool.testing import make_spec
+from offleash.eval.sampling import Sampling
+from offleash.eval.verify.health import Failures
+from mine import Rates
+task = Rates("", 4)
+pool = Pool.create(sys.argv[1], make_spec(task.problems, 256, task="rates", engine="coins"), task.problems)
+ray.init(num_cpus=6, num_gpus=2, log_to_driver=False, logging_level=logging.ERROR)
+with closing(RayWorkers("mine:Placed", resolve_model("lab"), context=64)) as workers:
+    RayFill(pool, task, workers, [[1]] * 4, Sampling(max_new_tokens=20), Failures()).run(progress=False)
+"""
+PLACED = """
+import os, pathlib
+class Placed(Coins):
+    def __init__(self, source, *, context):
+        super().__init__(source, context=context)
+        mine = [os.environ[name] for name in ("CUDA_VISIBLE_DEVICES", "OFFLEASH_CORES")]
+        (pathlib.Path(__file__).parent / f"placed-{os.getpid()}").write_text(" ".join(mine))
+"""
+
+
+@pytest.mark.slow
+def test_each_gpu_has_an_engine_and_each_engine_a_share_of_the_cpus(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    (tmp_path / "mine.py").write_text(COINS + RATES + PLACED)
+    line = [sys.executable, "-c", ON_GPUS, str(tmp_path / "pool")]
+    done = subprocess.run(line, env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(rows(tmp_path / "pool")) == 4 * 256
+    assert sorted(path.read_text() for path in tmp_path.glob("placed-*")) == ["0 3", "1 3"]
 
 
 FAILING = """

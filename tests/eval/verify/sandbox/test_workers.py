@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -317,3 +318,12 @@ def test_workers_are_the_cores_of_this_machine_divided_among_the_processes_of_a_
         monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
         assert WorkerPool("json:dumps").workers == own_cores() == workers
     assert WorkerPool("json:dumps", workers=3).workers == 3
+
+
+def test_workers_that_nobody_set_are_the_cores_of_the_machine_that_a_pool_is_sent_to(monkeypatch) -> None:
+    sent = [pickle.dumps(WorkerPool("json:dumps")), pickle.dumps(WorkerPool("json:dumps", workers=5))]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(96)), raising=False)
+    assert [pickle.loads(pool).workers for pool in sent] == [96, 5]
+    for share, workers in (("12", 12), ("200", 96)):
+        monkeypatch.setenv("OFFLEASH_CORES", share)
+        assert [pickle.loads(pool).workers for pool in sent] == [workers, 5]
