@@ -1,6 +1,6 @@
 """What monitoring a 1.5B model costs: its share of GPU time with a fixed k, and with a plan that stops at r successes.
 
-    python bench/monitor_share.py                       # a table; about two minutes
+    python bench/monitor_share.py                       # a table
     python bench/monitor_share.py --successes 5 --every 50
     python bench/monitor_share.py --lengths pools/base      # those of a pool of yours
 

@@ -215,6 +215,8 @@ def test_a_sweep_of_the_lab_killed_midway_continues_and_is_the_sweep_it_would_ha
     assert "no verdict follows" in " ".join(printed.out.split())
     assert main(lab_words(tmp_path / "whole")) == 0
     ours, theirs = (json.loads((tmp_path / name / "out" / "report.json").read_text()) for name in ("killed", "whole"))
+    for run in (*ours["runs"], *theirs["runs"]):
+        assert run.pop("seconds") > 0
     assert ours == theirs
     assert [run["steps"] for run in ours["runs"]] == [[0, 1, 2]] * 4
     last = {(run["variant"], run["seed"]): run["series"][-1] for run in ours["runs"]}
