@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> list[tuple[str, float]]:
 
 def quick() -> list[tuple[str, float]]:
     """For `make bench`."""
-    return main(["--steps", "20"])
+    return main(["--steps", "100"])
 
 
 if __name__ == "__main__":
