@@ -23,6 +23,7 @@ from offleash.eval.tasks.answer_task import Scored, SlowTask
 from offleash.eval.verify.extract import Found, visible
 from offleash.eval.verify.sandbox.limits import Limits
 from offleash.eval.verify.sandbox.programs import Case, ProgramVerifier, Suite
+from offleash.eval.verify.sandbox.workers import own_cores
 
 VERDICTS = "1"  # bump with every change that could change a verdict
 CPU_SECONDS, MEMORY_BYTES = 15, 2 << 30  # per case, or for all calls of a function
@@ -116,7 +117,7 @@ class CodeAnswers(SlowTask):
 
     def score(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Scored]:
         done: dict[tuple[str, str], Scored] = {}
-        together = AT_ONCE * self.verifier.pool.workers
+        together = AT_ONCE * (self._workers or own_cores())
         for start in range(0, len(pairs), together):
             some = pairs[start : start + together]
             tests = [self.tests[problem_id] for problem_id, _ in some]
