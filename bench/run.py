@@ -34,7 +34,9 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 VERSIONS = (*LIBRARIES, "trl", "ray", "numpy", "scipy", "pyarrow", "math-verify")
 CALM = 0.25
-"""Processes that want to run, for each core, at which a machine still counts as calm."""
+"""Cores in use by others, of each core, at which a machine still counts as calm."""
+SECONDS = 3.0
+"""That a benchmark waits for the former one's processes to end, and that the machine is then watched before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,12 @@ def found() -> dict[str, bool]:
 
 def _functions(path: Path) -> set[str]:
     return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+def cores_in_use() -> float:
+    """By others: called while no benchmark runs."""
+    time.sleep(SECONDS)
+    return psutil.cpu_percent(SECONDS) / 100 * (os.cpu_count() or 1)
 
 
 def run(name: str, minutes: float) -> list[Row]:
@@ -114,7 +122,7 @@ def markdown(record: dict[str, Any]) -> str:
             f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['system']}, Python "
             f"{about['python']}; {versions}.",
             "",
-            f"{record['load_before']:.1f} processes wanted to run before, {record['load_after']:.1f} after.{busy}",
+            f"At most {record['cores_in_use']:.1f} cores were in use before any of them.{busy}",
             "",
             "| file | ratio of | |",
             "|---|---|---|",
@@ -150,8 +158,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = options.names or [name for name, quick in known.items() if quick]
     if strange := [name for name in names if not known.get(name)]:
         parser.error(f"no benchmark with a quick setting is called {', '.join(strange)}: see --list")
-    before, rows = os.getloadavg()[0], list[Row]()
+    rows, in_use = list[Row](), list[float]()
     for name in names:
+        in_use.append(cores_in_use())
         start = time.monotonic()
         print(f"== {name}", flush=True)
         rows += run(name, options.minutes)
@@ -160,9 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
         "machine": machine(),
         "versions": library_versions(VERSIONS),
-        "calm": before <= CALM * (os.cpu_count() or 1),
-        "load_before": before,
-        "load_after": os.getloadavg()[0],
+        "calm": max(in_use) <= CALM * (os.cpu_count() or 1),
+        "cores_in_use": max(in_use),
         "rows": [asdict(row) for row in rows],
     }
     path = write(record, options.results)
