@@ -31,6 +31,7 @@ from transformers import (
 )
 from transformers.video_processing_utils import BaseVideoProcessor
 
+from offleash.callbacks.policy import pool
 from offleash.callbacks.policy.sampler import TrainerSampler, plan_rounds
 from offleash.callbacks.weight_sync import scored_sequences
 from offleash.eval.errors import ConfigError
@@ -347,6 +348,15 @@ def test_served_weights_are_compared_on_the_text_of_such_prompts(llava, recipe) 
 def test_what_does_not_go_with_images_is_refused(llava, recipe, values, message) -> None:
     with pytest.raises(ConfigError, match=message):
         build_trainer(recipe(llava, **values))
+
+
+@pytest.mark.long
+def test_the_monitor_refuses_images_where_a_trainer_of_ones_own_has_vllm_beside_it(llava, recipe, monkeypatch) -> None:
+    trainer = build_trainer(recipe(llava))
+    monkeypatch.setattr(pool, "draws_in_process", lambda trainer: True)
+    settings: dict[str, Any] = {"k": 2, "score_k": 2, "batch": 8, "kl_to_base": False}
+    with pytest.raises(ConfigError, match=r"image tokens.*use_vllm: false"):
+        pool.PolicyPool(trainer, Shades("probe", 4), sampling=Sampling(max_new_tokens=4), **settings)
 
 
 @pytest.mark.long
